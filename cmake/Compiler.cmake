@@ -1,0 +1,15 @@
+# Warnings, ccache and the flags that every target shares.
+
+find_program(TIERCEL_CCACHE ccache)
+if(TIERCEL_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Relative paths in the hash: two checkouts of one commit share their objects.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${TIERCEL_CCACHE})
+endif()
+
+add_library(tiercel_flags INTERFACE)
+target_compile_options(tiercel_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+  $<$<BOOL:${TIERCEL_WERROR}>:-Werror>
+  # Tests and programs must not depend on where they were built.
+  -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
+target_include_directories(tiercel_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)

@@ -1,0 +1,38 @@
+# tiercel_module(NAME [DEPENDS module...] [LIBRARIES target...])
+#
+# One folder of src/ = one static library `tiercel_NAME` made of its *.cc, one test program `NAME_test` made of its *_test.cc,
+# and, for modules that the simulator runs, the same sources a second time with fault points on (`tiercel_NAME_faulty`).
+# Files are found by name, so that a new file needs no edit here; CONFIGURE_DEPENDS makes the build look again.
+function(tiercel_module NAME)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  set(TESTS ${SOURCES})
+  list(FILTER SOURCES EXCLUDE REGEX "_(test|bench|fuzz)\\.cc$")
+  list(FILTER TESTS INCLUDE REGEX "_test\\.cc$")
+
+  foreach(VARIANT "" "_faulty")
+    set(DEPENDENCIES ${ARG_DEPENDS})
+    list(TRANSFORM DEPENDENCIES PREPEND tiercel_)
+    list(TRANSFORM DEPENDENCIES APPEND "${VARIANT}")
+    set(TARGET tiercel_${NAME}${VARIANT})
+    if(SOURCES)
+      add_library(${TARGET} STATIC ${SOURCES})
+      target_link_libraries(${TARGET} PUBLIC tiercel_flags ${DEPENDENCIES} tl::expected ${ARG_LIBRARIES})
+      if(VARIANT)
+        target_compile_definitions(${TARGET} PUBLIC TIERCEL_FAULTS=1)
+        set_target_properties(${TARGET} PROPERTIES EXCLUDE_FROM_ALL ON)
+      endif()
+    else()
+      add_library(${TARGET} INTERFACE)
+      target_link_libraries(${TARGET} INTERFACE tiercel_flags ${DEPENDENCIES} tl::expected ${ARG_LIBRARIES})
+    endif()
+  endforeach()
+
+  if(TESTS)
+    add_executable(${NAME}_test ${TESTS})
+    target_link_libraries(${NAME}_test PRIVATE tiercel_${NAME} GTest::gtest GTest::gmock GTest::gtest_main rapidcheck fmt::fmt)
+    target_compile_definitions(${NAME}_test PRIVATE TIERCEL_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    add_test(NAME unit.${NAME} COMMAND ${NAME}_test)
+    set_tests_properties(unit.${NAME} PROPERTIES LABELS unit)
+  endif()
+endfunction()
