@@ -1,0 +1,55 @@
+// The engine's memory as the node sees it: byte ranges to read from and write to. Where each layer and
+// component of a page lies there is written once, when the memory is registered (DevicePool).
+//
+// Threads: read/write may run on several copy threads at once, on ranges that do not overlap.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace tiercel {
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  // Errors: io_error when the device fails or the range is not its own; the target's bytes are then
+  // unspecified.
+  virtual Status read(std::uint64_t address, MutableByteView into) = 0;
+  virtual Status write(std::uint64_t address, ByteView from) = 0;
+  virtual std::uint64_t size_bytes() const = 0;
+};
+
+// Host memory that stands for a device.
+class HostDevice final : public Device {
+ public:
+  explicit HostDevice(std::uint64_t bytes);
+  Status read(std::uint64_t address, MutableByteView into) override;
+  Status write(std::uint64_t address, ByteView from) override;
+  std::uint64_t size_bytes() const override { return bytes_.size(); }
+  MutableByteView bytes() { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// One component of one layer of a class's pages in engine memory: slot s lies at base + s × stride.
+struct DeviceRun {
+  std::uint64_t payload_offset = 0;  // where these bytes stand in the record's payload
+  std::uint64_t length = 0;
+  std::uint64_t base = 0;
+  std::uint64_t stride = 0;
+};
+// All engine memory of one class and shard: what register_memory builds. Groups may overlay the same bytes.
+struct DevicePool {
+  ClassId cls;
+  ShardId shard;
+  std::uint64_t slots = 0;
+  std::vector<DeviceRun> runs;  // ascending payload_offset, together exactly the record's payload
+};
+
+}  // namespace tiercel

@@ -1,0 +1,88 @@
+// Eviction policies behind one small interface: what is told to a policy, and the one question it answers —
+// what goes next?
+//
+// A policy orders *candidates*: pages, resume points (snapshots and the window records that only they need)
+// and, where every page keeps its windows, window records. It holds no bytes and evicts nothing itself. Under
+// `lru`, the baseline, only pages are ever told.
+//
+// A page may be evicted only while it is a leaf (no resident child in a required class): the node says so
+// with set_evictable; a candidate keeps the position that its own history gives while it may not go.
+//
+// Threads: one thread. Cost: stated per implementation in entries visited per call; counted by visited().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/ids.h"
+#include "model/key_chain.h"
+#include "os/clock.h"
+
+namespace tiercel {
+
+// The node's own name for a candidate; a policy only compares and hashes it. Never reused while resident.
+using CandidateId = Id<struct CandidateTag, std::uint64_t>;
+
+enum class CandidateKind : std::uint8_t { kPage, kPoint, kWindow };
+
+struct Candidate {
+  CandidateId id;
+  CandidateKind kind = CandidateKind::kPage;
+  Key key;                   // of its page: what ghost lists remember
+  std::uint64_t bytes = 0;   // payload that goes when it goes (a page: its required and optional records; a
+                             // point: snapshot and the windows only it needs)
+  std::uint64_t length = 0;  // pages of the prefix that ends with this page (1 = first page)
+  CandidateId page;          // of a point or window: the page it hangs on; of a page: itself
+  std::optional<CandidateId> parent;  // of a page: its resident parent page
+};
+
+// One request's (or call's) use of a page. `sequence` grows by one per request; all pages of a request share
+// it, so "the first page is the most recent of all" follows from (sequence, shorter length first).
+struct Access {
+  std::uint64_t sequence = 0;
+  Time now{0};
+};
+
+enum class Departure : std::uint8_t {
+  kEvicted,
+  kRemoved
+};  // evicted: remembered by ghosts; removed: never was
+
+struct PolicyOptions {
+  std::uint64_t capacity =
+      0;  // in units; 0 = unlimited (victim() is then only asked when something else bounds the node)
+  bool capacity_in_bytes = true;  // unit: payload bytes, or one per page
+  std::uint64_t seed = 1;
+};
+
+class EvictionPolicy {
+ public:
+  virtual ~EvictionPolicy() = default;
+  virtual std::string_view name() const = 0;
+  virtual bool pages_only()
+      const = 0;  // lru: class-sets leave with their page, points and windows are not told
+  virtual void stored(const Candidate& candidate,
+                      const Access& access) = 0;  // became resident; not evictable until said
+  virtual void touched(CandidateId id, const Access& access) = 0;  // served to, or seen again by, a request
+  virtual void resized(CandidateId id, std::uint64_t bytes) = 0;
+  virtual void set_evictable(CandidateId id, bool evictable) = 0;
+  virtual void departed(CandidateId id, Departure how) = 0;  // left; the id is forgotten
+  // The next victim among evictable candidates that `eligible` accepts (not leased, pinned, quota …); nothing
+  // when there is none. Passing over one changes no order. Does not remove it: the node evicts and calls
+  // departed().
+  using Eligible = std::function<bool(CandidateId)>;
+  virtual std::optional<CandidateId> victim(const Access& access, const Eligible& eligible) = 0;
+  // Entries looked at by victim() so far, those that `eligible` refused not counted: for tests of the stated
+  // bound.
+  virtual std::uint64_t visited() const = 0;
+};
+
+enum class PolicyKind : std::uint8_t { kLru, kS3Fifo, kTinyLfu, kValue };
+std::string_view policy_name(PolicyKind kind);  // "lru", "s3fifo", "tinylfu", "value"
+std::optional<PolicyKind> policy_from_name(std::string_view name);
+std::unique_ptr<EvictionPolicy> make_policy(PolicyKind kind, const PolicyOptions& options);
+
+}  // namespace tiercel

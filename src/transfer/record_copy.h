@@ -1,0 +1,84 @@
+// Moving records between engine memory and the arena: pure plans (which record, which slot, which layers) and
+// the functions that carry them out. Checksums are made when a record is written and checked when it is read;
+// the control plane never touches payload bytes itself.
+//
+// Threads: run() works on any thread; a plan owns everything it needs or shares it read-only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "device/device.h"
+#include "memory/arena.h"
+#include "memory/record.h"
+#include "model/storage_form.h"
+#include "os/executor.h"
+
+namespace tiercel {
+
+// A record in the arena: where it lies and what its header must say.
+struct RecordPlace {
+  std::shared_ptr<const StorageForm> form;  // shared by the node's form table and the copies under way
+  ClassId cls;
+  std::vector<ArenaSpan> spans;
+  RecordLabel label;  // memory/record.h: namespace, key, class, shard, generation
+};
+
+struct LayerRange {  // indices into ClassForm::layers, [first, last)
+  std::uint32_t first = 0;
+  std::uint32_t last = 0;
+};
+
+enum class CopyKind : std::uint8_t {
+  kStore,   // engine → arena, then header with checksums
+  kSeal,    // the payload was written in place: header with checksums
+  kVerify,  // arena only: header and the layers' checksums
+  kLoad,    // arena → engine, the layers only; verifies what it copied when `verify`
+};
+
+struct RecordCopy {
+  CopyKind kind = CopyKind::kVerify;
+  RecordPlace place;
+  std::shared_ptr<const DevicePool>
+      engine;              // not for kSeal, kVerify; shared by the registration and the copies under way
+  std::uint64_t slot = 0;  // of `engine`
+  LayerRange layers;       // ignored by kStore and kSeal: all
+  bool verify = true;      // kLoad
+};
+
+// Carries out one copy now. A load checks the header first and copies nothing when it is wrong.
+// Errors: data_corrupt naming header field or layer; io_error from the device.
+Status carry_out(const RecordCopy& copy, Arena& arena, Device& device);
+
+// Copies a whole record (header and kept payload) inside the arena. Requires: equal total lengths.
+void move_record(std::span<const ArenaSpan> from, std::span<const ArenaSpan> to, std::uint64_t kept_bytes,
+                 Arena& arena);
+
+struct CopyDone {
+  OperationId operation;
+  std::uint64_t index = 0;  // the submitter's own number of the copy
+  Status status;
+};
+
+// Ends of copies on their way back to the control thread.
+// Threads: push from any thread, drain from one.
+class CopyDoneQueue final {
+ public:
+  void push(CopyDone done);
+  std::vector<CopyDone> drain();
+
+ private:
+  std::mutex mutex_;
+  std::vector<CopyDone> done_;
+};
+
+// Runs the copy on the executor, then pushes its end. `arena`, `device` and `queue` must outlive the task.
+std::unique_ptr<Task> make_copy_task(OperationId operation, std::uint64_t index, RecordCopy copy,
+                                     Arena& arena, Device& device, std::shared_ptr<CopyDoneQueue> queue);
+
+}  // namespace tiercel
