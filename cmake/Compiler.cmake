@@ -9,6 +9,7 @@ endif()
 add_library(tiercel_flags INTERFACE)
 target_compile_options(tiercel_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
   $<$<BOOL:${TIERCEL_WERROR}>:-Werror>
   # Tests and programs must not depend on where they were built.
   -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)

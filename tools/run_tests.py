@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Runs ctest in a build folder and prints the slowest tests just before ctest's own summary, which stays last.
+
+  tools/run_tests.py --build build/dev [--jobs N] [--long] [--slowest 10] [-- more arguments for ctest]
+
+`--long` adds the tests with the label `long`. The exit status is ctest's.
+"""
+import argparse
+import re
+import subprocess
+import sys
+
+RESULT = re.compile(r"^\s*\d+/\d+ Test\s+#\d+: (\S+) \.*.*?\s([\d.]+) sec")
+SUMMARY = re.compile(r"^\d+% tests passed, ")
+
+
+def slowest_lines(times, count):
+    worst = sorted(times, key=lambda entry: -entry[1])[:count]
+    if not worst:
+        return []
+    return ["", f"slowest {len(worst)} of {len(times)}:"] + [f"  {seconds:8.2f} s  {name}" for name, seconds in worst]
+
+
+def relay(lines, out, slowest):
+    """Copies ctest's lines to `out`, with the table of slow tests before the summary."""
+    times = []
+    for line in lines:
+        result = RESULT.match(line)
+        if result:
+            times.append((result.group(1), float(result.group(2))))
+        if SUMMARY.match(line):
+            out.write("\n".join(slowest_lines(times, slowest)) + "\n\n")
+        out.write(line)
+        out.flush()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--slowest", type=int, default=10)
+    parser.add_argument("ctest", nargs="*")
+    args = parser.parse_args()
+    command = ["ctest", "--test-dir", args.build, "--output-on-failure", "--no-tests=error", "-j", str(args.jobs)]
+    command += [] if args.long else ["--label-exclude", "^long$"]
+    ctest = subprocess.Popen(command + args.ctest, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             errors="replace")
+    relay(ctest.stdout, sys.stdout, args.slowest)
+    sys.exit(ctest.wait())
+
+
+if __name__ == "__main__":
+    main()
