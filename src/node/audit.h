@@ -1,0 +1,98 @@
+// The node's state laid open as plain values: counters for people, and everything for checkers.
+//
+// Threads: plain values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "memory/space.h"
+#include "model/key_chain.h"
+#include "node/reasons.h"
+
+namespace tiercel {
+
+struct Stats {
+  // Bytes now.
+  std::uint64_t host_bytes_granted = 0;
+  std::uint64_t arena_bytes = 0;        // extents granted × extent size
+  std::uint64_t arena_bytes_owned = 0;  // extents that hold records
+  std::uint64_t payload_bytes =
+      0;  // of resident, staged and reserved records and of those that wait for a lease to end
+  std::uint64_t resident_bytes = 0;  // payload of visible class-sets
+  std::uint64_t resident_bytes_peak = 0;
+  std::uint64_t fragmentation_bytes = 0;
+  std::uint64_t index_bytes = 0;    // nominal
+  std::uint64_t history_bytes = 0;  // nominal
+  std::uint64_t in_flight_bytes = 0;
+  std::uint64_t leased_bytes = 0;
+  std::uint64_t reserved_bytes = 0;
+  std::uint64_t quarantined_bytes = 0;
+  std::uint64_t pinned_pages = 0;
+  // Counts since open.
+  std::uint64_t matches = 0, hit_tokens = 0, missed_tokens = 0;
+  std::array<std::uint64_t, kReasonCount> missed_pages{};
+  std::uint64_t tail_tokens = 0;
+  std::uint64_t pages_visible = 0;  // now
+  std::uint64_t pages_stored = 0, pages_evicted = 0, pages_removed = 0;
+  std::uint64_t snapshots_stored = 0, snapshots_evicted = 0, snapshots_resident = 0;
+  std::uint64_t windows_dropped = 0;
+  std::uint64_t stores_refused = 0;
+  std::uint64_t stale_commits = 0;  // ended because of a removal, a clear or a weight update
+  std::uint64_t expired_reservations = 0;
+  std::uint64_t quarantines = 0;
+  std::uint64_t damaged_records = 0;
+  std::uint64_t verified_bytes = 0, unverified_bytes = 0;  // delivered to engines
+  std::uint64_t loads = 0, loads_shortened = 0, loads_failed = 0, loads_cancelled = 0, loads_timed_out = 0;
+  std::uint64_t records_moved = 0, bytes_moved = 0;
+  std::uint64_t events_lost = 0;
+};
+
+enum class ResidenceState : std::uint8_t { kWriting, kStaged, kResident, kHidden, kQuarantined };
+
+// One class-set that owns slots.
+struct AuditResidence {
+  NamespaceId ns;
+  Key key;
+  ClassId cls;
+  ResidenceState state = ResidenceState::kWriting;
+  std::uint32_t generation = 0;
+  PoolId pool;
+  std::vector<SlotId> slots;  // per shard
+  std::vector<std::vector<ArenaSpan>> spans;
+  std::uint64_t payload_bytes = 0;
+  std::uint32_t leases = 0;  // by tickets
+  std::uint32_t copies = 0;  // tasks under way that use its slots
+  SessionId session;         // who is charged while it is written or quarantined
+  bool page_visible = false;
+};
+struct AuditTicket {
+  TicketId ticket;
+  SessionId session;
+  std::uint64_t leased_bytes = 0;
+  std::vector<std::pair<ClassId, std::uint32_t>> leases;  // class, generation
+};
+struct AuditOperation {
+  OperationId operation;
+  bool load = false;
+  bool finished = false;  // its completion was given, copies still run
+  std::uint64_t copies = 0;
+  Time deadline{0};
+};
+struct Audit {
+  Stats stats;
+  std::vector<AuditResidence> residences;
+  std::vector<AuditTicket> tickets;
+  std::vector<AuditOperation> operations;
+  std::vector<std::pair<PoolId, SlotId>> slots_in_use;
+  std::uint64_t extents_total = 0, extents_free = 0, extent_bytes = 0;
+  std::uint64_t session_bytes = 0;           // charged to all sessions
+  std::uint64_t index_entries = 0;           // pages, placeholders of lost ancestors included
+  std::optional<std::string> inconsistency;  // what the node's own books find wrong
+};
+
+}  // namespace tiercel

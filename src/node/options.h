@@ -1,0 +1,72 @@
+// What a node is opened with: its grant of memory, its policies, its patience. Every default is listed with
+// its reason in docs/guide/defaults.md.
+//
+// Threads: plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "device/device.h"
+#include "index/policy.h"
+#include "memory/arena.h"
+#include "model/spec.h"
+#include "os/clock.h"
+#include "os/executor.h"
+
+namespace tiercel {
+
+// What offer() wants, and when (contract §4).
+enum class WritePolicy : std::uint8_t {
+  kWriteThrough,           // at `computed`
+  kWriteThroughSelective,  // at the second match by different requests
+  kWriteBack,              // at `leaving`
+};
+// When records are verified on their way out of the host tier (contract §8).
+enum class Verification : std::uint8_t { kAlways, kOncePerResidency, kSampled };
+// Which window records and snapshots are kept: every page's, or those that a retained resume point needs.
+enum class SparseRetention : std::uint8_t { kAtPoints, kAll };
+
+struct NodeOptions {
+  std::uint64_t host_bytes = 0;  // the whole grant: extents, index and history (required)
+  std::uint64_t extent_bytes = 2ULL << 20;
+  std::uint64_t index_pages_max = 0;              // 0: host_bytes / 64 KiB, at least 1,024
+  std::uint64_t history_entries = 0;              // 0: as many as index_pages_max
+  std::optional<std::uint64_t> record_bytes_max;  // payload of resident records; replay's --host-bytes
+  std::optional<std::uint64_t> pages_max;         // visible pages; replay's --capacity-pages
+  std::optional<std::uint64_t> snapshot_budget;   // most snapshots that advice may ask for
+  std::uint64_t in_flight_bytes_max = 0;          // payload under copies; 0: a quarter of the arena
+  double client_share = 0.25;                     // of the arena: a session's leased plus reserved bytes
+
+  PolicyKind policy = PolicyKind::kLru;
+  WritePolicy write_policy = WritePolicy::kWriteThrough;
+  Verification verification = Verification::kAlways;
+  std::uint32_t sampled_one_in = 16;  // kSampled
+  SparseRetention retention = SparseRetention::kAtPoints;
+  std::uint32_t selective_threshold = 2;
+  std::uint64_t load_back_threshold_tokens = 10;
+
+  Duration ticket_ttl = std::chrono::seconds(10);
+  Duration reservation_ttl = std::chrono::seconds(30);
+  Duration operation_deadline = std::chrono::seconds(30);
+  std::uint64_t move_bytes_max = 8ULL << 20;  // moved inside the arena for one store at most
+  std::uint32_t operations_max = 4096;        // loads and stores under way; more are refused
+  std::uint32_t tickets_max = 65536;
+  std::uint32_t events_max = 65536;  // queued events; more are dropped and counted as lost
+  bool off = false;  // the switch that turns the cache off: every match misses, every store is refused
+};
+
+// Everything outside, given by whoever wires the node together; all must outlive it.
+struct World {
+  Clock& clock;
+  Executor& executor;
+  Arena& arena;
+  Device& device;
+  std::uint64_t seed = 1;
+};
+
+// Bytes charged for one index entry until the compact index takes its place.
+inline constexpr std::uint64_t kIndexEntryBytes = 40;
+
+}  // namespace tiercel
