@@ -1,5 +1,6 @@
-// Runs a fuzz target over the files of a corpus folder: what a fuzzer once found stays found, under every compiler.
-// Usage: X_fuzz CORPUS_FOLDER. Fails when the folder holds no file, so that a lost corpus cannot pass.
+// Runs a fuzz target over the files of a corpus folder: what a fuzzer once found stays found, under every
+// compiler. Usage: X_fuzz CORPUS_FOLDER. Fails when the folder holds no file, so that a lost corpus cannot
+// pass.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,8 @@ bool read_file(const std::filesystem::path& path, std::vector<std::uint8_t>& byt
   bytes.clear();
   std::uint8_t chunk[4096];
   std::size_t count = 0;
-  while ((count = std::fread(chunk, 1, sizeof chunk, file)) > 0) bytes.insert(bytes.end(), chunk, chunk + count);
+  while ((count = std::fread(chunk, 1, sizeof chunk, file)) > 0)
+    bytes.insert(bytes.end(), chunk, chunk + count);
   const bool whole = std::ferror(file) == 0;
   return std::fclose(file) == 0 && whole;
 }

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""The checks are checked: each tool is run on a small planted tree, must find what is wrong there, and nothing else."""
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import check_glossary
+import run_tests
+import run_tidy
+import sources
+
+TOOLS = os.path.join(sources.HERE, "tools")
+
+
+class Planted(unittest.TestCase):
+    """A temporary tree."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.top = folder.name
+
+    def write(self, name, text, mode=0o644):
+        path = os.path.join(self.top, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def run_in(self, *command, **environment):
+        return subprocess.run(command, capture_output=True, text=True, cwd=self.top, env={**os.environ, **environment})
+
+    def tool(self, name):
+        return self.run_in(sys.executable, os.path.join(TOOLS, name), self.top)
+
+    def assert_finds(self, tool, *places):
+        """The tool fails and its findings are at exactly these places, in order."""
+        result = self.tool(tool)
+        found = result.stdout.splitlines()[:-1]
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertEqual([line.split(": ")[0] for line in found], list(places), result.stdout)
+
+    def assert_clean(self, tool):
+        result = self.tool(tool)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def git(self, *arguments):
+        self.run_in("git", "-c", "user.name=test", "-c", "user.email=test@localhost", *arguments).check_returncode()
+
+
+class Layers(Planted):
+    def setUp(self):
+        super().setUp()
+        self.write("tools/layers.txt", "# order\nbase\nnode\nsim tests-only\napps\n")
+        self.write("src/node/node.cc", '#include "base/ids.h"\n#include "node/node.h"\n#include <vector>\n')
+        self.write("src/node/node_test.cc", '#include "sim/clock.h"\n')
+        self.write("src/sim/clock.cc", '#include "node/node.h"\n')
+        self.write("tests/all_test.cc", '#include "sim/clock.h"\n#include "node/node.h"\n')
+
+    def test_an_ordered_tree_is_clean(self):
+        self.assert_clean("check_layers.py")
+
+    def test_lower_may_not_include_higher(self):
+        self.write("src/base/ids.h", '#pragma once\n# include "node/node.h"\n')
+        self.write("src/base/ids_test.cc", '#include "node/node.h"\n')
+        self.assert_finds("check_layers.py", "src/base/ids.h:2", "src/base/ids_test.cc:1")
+
+    def test_only_tests_may_include_the_simulated_world(self):
+        self.write("src/node/node.cc", '\n#include "sim/clock.h"\n')
+        self.write("apps/main.cc", '#include "sim/clock.h"\n')
+        self.assert_finds("check_layers.py", "apps/main.cc:1", "src/node/node.cc:2")
+
+    def test_an_unknown_module_and_a_slow_header_are_found(self):
+        self.write("src/utils/x.h", "")
+        self.write("src/base/json.h", "#include <nlohmann/json.hpp>\n")
+        self.assert_finds("check_layers.py", "src/base/json.h:1", "src/utils/x.h")
+
+
+class Links(Planted):
+    def test_files_and_anchors_are_followed(self):
+        self.write("docs/b.md", "# One `two` three!\n\n## Same\n## Same\n")
+        self.write("a.md", "# Top\n[x](docs/b.md#one-two-three) [y](#top) [z](docs/b.md#same-1) [w](https://example.org/q)\n"
+                           "`[code](missing.md)`\n```\n[code](missing.md)\n```\n")
+        self.assert_clean("check_links.py")
+        self.write("docs/c.md", "[up](../a.md) [gone](d.md)\n[no](b.md#four)\n![picture](p.svg)\n[out](/etc/passwd)\n"
+                                "[far](../../x.md)\n[ref]: e.md\n")
+        self.assert_finds("check_links.py", *(f"docs/c.md:{line}" for line in (1, 2, 3, 4, 5, 6)))
+
+
+class Text(Planted):
+    def test_machine_paths_and_registries_are_found(self):
+        self.write("a.md", "see /dev/shm, /proc/self, /sys, src/home/x, build/work/y, ${X}/tm" + "p/z, https://example.org/home/q\n")
+        self.assert_clean("check_text.py")
+        for number, text in enumerate(["cd /wo" "rk/main", "'/ro" "ot/x'", "(/ho" "me/me)", "/tm" "p/x", "from py" "pi.org", "/var/tm" "p/x"]):
+            self.write(f"f{number}.md", f"\n{text}\n")
+        self.assert_finds("check_text.py", *(f"f{number}.md:2" for number in range(6)))
+
+    def test_unfinished_marks_and_idle_tests_are_found(self):
+        self.write("a_test.cc", "// TO" "DO: more\nGTEST_SKIP() << \"why\";\nGTEST_S" "KIP();\nstd::this_thread::sleep_" "for(x);\n"
+                                "TEST(A, DISAB" "LED_B)\n#include <iostr" "eam>\n")
+        self.assert_finds("check_text.py", *(f"a_test.cc:{line}" for line in (1, 3, 5, 4, 6)))
+
+
+class Sizes(Planted):
+    def test_a_long_file_is_found(self):
+        self.write("short.cc", "\n" * 700)
+        self.assert_clean("check_sizes.py")
+        self.write("long.cc", "\n" * 701)
+        self.assert_finds("check_sizes.py", "long.cc")
+
+
+class Glossary(Planted):
+    HEADER = ("// struct InComment;\nenum class Kind { kOne, kTwo };\nstruct [[nodiscard]] Page final {\n  std::uint64_t tokens = 0;\n};\n"
+              "using Name = int;\nResult<int> make_page(int a);\nstd::vector<Page> pages() const;\nclass Later;\n")
+
+    def glossary(self, *rows):
+        self.write("docs/glossary.md", "| word | header | symbol | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
+
+    def test_declared_symbols_pass(self):
+        self.write("tools/vocabulary.txt", "# words\npage\nlease\n")
+        self.write("src/model/page.h", self.HEADER)
+        self.glossary("| **page** | `model/page.h` | `Page`, `Page::tokens`, `Name`, `make_page`, `Kind::kTwo`, `pages`, `Later` | x |",
+                      "| lease | not built yet | | x |")
+        self.assert_clean("check_glossary.py")
+
+    def test_a_missing_word_header_or_symbol_is_found(self):
+        self.write("tools/vocabulary.txt", "page\nlease\nticket\n")
+        self.write("src/model/page.h", self.HEADER)
+        self.glossary("| page | `model/page.h` | `InComment` | x |", "| lease | `model/gone.h` | `Page` | x |",
+                      "| other | `model/page.h` | | x |", "| more | `model/page.h` | `Page::missing` | x |")
+        self.assert_finds("check_glossary.py", *(f"docs/glossary.md:{line}" for line in (3, 4, 5, 6)), "docs/glossary.md")
+
+    def test_a_use_is_not_a_declaration(self):
+        self.assertFalse(check_glossary.declares("struct A { B b; };", "B"))
+        self.assertFalse(check_glossary.declares("int x = f(Page);", "Page"))
+        self.assertFalse(check_glossary.declares("int g() { return make_page(1); }", "make_page"))
+        self.assertFalse(check_glossary.declares("enum class A { kOne };", "kTwo"))
+
+
+class Format(Planted):
+    def test_a_crooked_file_is_found_and_mended(self):
+        self.git("init", "-q", "-b", "main")
+        with open(os.path.join(sources.HERE, ".clang-format"), encoding="utf-8") as file:
+            self.write(".clang-format", file.read())
+        self.write("good.cc", "int a = 1;\n")
+        self.write("bad.cc", "int   a=1;\n")
+        script = os.path.join(TOOLS, "check_format.sh")
+        result = self.run_in(script, TIERCEL_TREE=self.top)
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stdout.splitlines()[:-1], ["bad.cc:1: not in the format of .clang-format"])
+        self.run_in(script, "--fix", TIERCEL_TREE=self.top)
+        self.assertEqual(self.run_in(script, TIERCEL_TREE=self.top).returncode, 0)
+
+
+class Tidy(Planted):
+    def setUp(self):
+        super().setUp()
+        self.git("init", "-q", "-b", "main")
+        with open(os.path.join(sources.HERE, ".clang-tidy"), encoding="utf-8") as file:
+            self.write(".clang-tidy", file.read())
+        self.write(".gitignore", "/build/\n")
+        self.write("src/a.cc", "int first() { return 1; }\n")
+        self.write("src/b.h", "inline int second() { return 2; }\n")
+        self.write("src/c.cc", '#include "b.h"\nint third() { return second(); }\n')
+        self.commit()
+
+    def commit(self):
+        self.git("add", ".")
+        self.git("commit", "-q", "-m", "step")
+
+    def test_changed_is_the_newest_commit_and_what_is_not_committed(self):
+        self.write("src/a.cc", "int first() { return 3; }\n")
+        self.commit()
+        self.write("src/b.h", "inline int second() { return 4; }\n")
+        self.write("src/d.cc", "int fourth();\n")
+        changed = run_tidy.changed_files(self.top)
+        self.assertEqual(changed, {"src/a.cc", "src/b.h", "src/d.cc"})
+        units = {"src/a.cc", "src/c.cc", "src/d.cc", "src/e.cc"}
+        self.write("src/e.cc", "\n")
+        self.assertEqual(run_tidy.units_to_examine(self.top, changed, units), {"src/a.cc", "src/c.cc", "src/d.cc"})
+
+    def test_on_a_branch_changed_is_everything_since_main(self):
+        self.git("checkout", "-q", "-b", "topic")
+        self.write("src/a.cc", "int first() { return 3; }\n")
+        self.commit()
+        self.write("src/f.cc", "int sixth();\n")
+        self.commit()
+        self.assertEqual(run_tidy.changed_files(self.top), {"src/a.cc", "src/f.cc"})
+
+    def run_tidy(self):
+        commands = [{"directory": self.top, "file": os.path.join(self.top, name), "output": "o",
+                     "command": f"clang++-16 -std=c++20 -o x.o -c {os.path.join(self.top, name)}"} for name in ("src/a.cc", "src/c.cc")]
+        self.write("build/clang/compile_commands.json", json.dumps(commands))
+        return self.run_in(sys.executable, os.path.join(TOOLS, "run_tidy.py"), "--tree", self.top, "--all",
+                           "--build", os.path.join(self.top, "build/clang"))
+
+    def test_a_violation_is_found_and_a_pass_is_remembered(self):
+        self.write("src/a.cc", "int BadName() { return 1; }\n")
+        result = self.run_tidy()
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertIn("BadName", result.stdout)
+        self.write("src/a.cc", "int good_name() { return 1; }\n")
+        self.assertIn("1 examined, 1 known to pass, 0 failed", self.run_tidy().stdout)
+        self.assertIn("0 examined, 2 known to pass, 0 failed", self.run_tidy().stdout)
+
+    def test_a_function_longer_than_a_screen_is_found(self):
+        self.write("src/a.cc", "int first(int x) {\n" + "  x += 1;\n" * 80 + "  return x;\n}\n")
+        self.assertIn("readability-function-size", self.run_tidy().stdout)
+
+
+class Headers(Planted):
+    def test_a_header_that_leans_on_others_does_not_compile_alone(self):
+        self.write("CMakeLists.txt", f"""cmake_minimum_required(VERSION 3.25)
+project(planted LANGUAGES CXX)
+include({sources.HERE}/cmake/Module.cmake)
+add_library(planted INTERFACE)
+tiercel_headers_alone(planted planted)
+""")
+        self.write("good.h", "#pragma once\n#include <string>\ninline std::string a;\n")
+        build = ("cmake", "--build", "b", "--target", "headers_alone")
+        self.run_in("cmake", "-G", "Ninja", "-B", "b", "-DCMAKE_CXX_COMPILER=g++-12").check_returncode()
+        self.assertEqual(self.run_in(*build).returncode, 0)
+        self.write("bad.h", "#pragma once\ninline std::string b;\n")
+        result = self.run_in(*build)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("bad.h", result.stdout)
+
+
+class FuzzReplay(Planted):
+    def test_an_empty_corpus_fails_and_a_full_one_is_counted(self):
+        self.write("target.cc", '#include <cstddef>\n#include <cstdint>\n'
+                                'extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t*, std::size_t n) {\n'
+                                '  if (n > 3) __builtin_trap();\n  return 0;\n}\n')
+        self.run_in("g++-12", "-std=c++20", "target.cc", f"{sources.HERE}/tests/fuzz_replay.cc", "-o", "replay").check_returncode()
+        os.mkdir(os.path.join(self.top, "corpus"))
+        for folder in ("corpus", "missing"):
+            result = self.run_in("./replay", folder)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("no files", result.stderr)
+        self.write("corpus/one", "a")
+        self.write("corpus/two", "")
+        result = self.run_in("./replay", "corpus")
+        self.assertEqual((result.returncode, result.stdout.splitlines()[-1]), (0, "2 inputs replayed"))
+        self.write("corpus/three", "long")
+        self.assertLess(self.run_in("./replay", "corpus").returncode, 0)
+
+
+class Runner(Planted):
+    def test_the_slowest_stand_before_the_summary_and_the_summary_is_last(self):
+        lines = ["1/3 Test #1: unit.a ........   Passed    0.50 sec\n", "2/3 Test #2: unit.b ........***Failed   12.00 sec\n",
+                 "3/3 Test #3: c ...........   Passed    2.00 sec\n", "\n", "66% tests passed, 1 tests failed out of 3\n", "Total\n"]
+        out = io.StringIO()
+        run_tests.relay(lines, out, 2)
+        text = out.getvalue()
+        self.assertLess(text.index("slowest 2 of 3"), text.index("66% tests"))
+        self.assertLess(text.index("12.00 s  unit.b"), text.index("2.00 s  c"))
+        self.assertTrue(text.endswith("66% tests passed, 1 tests failed out of 3\nTotal\n"))
+
+
+class Packages(Planted):
+    """deps.sh with pretended package tools: `have` lists what is installed, `log` what apt-get was asked."""
+
+    def setUp(self):
+        super().setUp()
+        self.write("bin/dpkg-query", f'#!/bin/sh\nsed "s/^/ii /" {self.top}/have\n', 0o755)
+        self.write("bin/apt-get", f'#!/bin/sh\necho "$@" >>{self.top}/log\n[ "$1" = update ] || [ ! -e {self.top}/stale ] '
+                                  f'|| [ "$(grep -c "" {self.top}/log)" -gt 2 ]\n', 0o755)
+        self.write("bin/id", "#!/bin/sh\necho 0\n", 0o755)
+        with open(os.path.join(TOOLS, "deps.sh"), encoding="utf-8") as file:
+            listed = file.read().split("build=(")[1].split(")")[0].split()
+        self.packages = listed
+
+    def deps(self):
+        return self.run_in(os.path.join(TOOLS, "deps.sh"), "build", PATH=f"{self.top}/bin:{os.environ['PATH']}", TIERCEL_SKIP_DEPS="0")
+
+    def log(self):
+        return sources.read(self.top, "log").splitlines() if os.path.exists(os.path.join(self.top, "log")) else []
+
+    def test_nothing_is_installed_when_nothing_is_missing(self):
+        self.write("have", "\n".join(self.packages) + "\n")
+        result = self.deps()
+        self.assertEqual((result.returncode, result.stdout, self.log()), (0, "", []))
+
+    def test_only_what_is_missing_is_installed(self):
+        self.write("have", "\n".join(name for name in self.packages if name not in ("cmake", "g++-12")) + "\n")
+        self.assertEqual(self.deps().returncode, 0)
+        self.assertEqual(len(self.log()), 1)
+        self.assertTrue(self.log()[0].endswith(" g++-12 cmake"), self.log())
+
+    def test_old_package_lists_are_fetched_once(self):
+        self.write("have", "\n".join(self.packages[1:]) + "\n")
+        self.write("stale", "")
+        self.assertEqual(self.deps().returncode, 0)
+        self.assertEqual([line.split()[0] for line in self.log()], ["install", "update", "install"])
+
+    def test_failure_says_what_to_install(self):
+        self.write("have", "\n".join(self.packages[1:]) + "\n")
+        self.write("bin/apt-get", "#!/bin/sh\nexit 100\n", 0o755)
+        result = self.deps()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("needed: g++-12", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
