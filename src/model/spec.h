@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -20,13 +21,18 @@ std::uint64_t dtype_bytes(DType dtype);
 std::string_view dtype_name(DType dtype);                     // "bf16"
 std::optional<DType> dtype_from_name(std::string_view name);  // also torch's spelling: "bfloat16", "float32"
 
+// A base model has at most this many layers; ids of draft layers follow, so that ids stay below twice that.
+inline constexpr std::uint32_t kMaxLayers = 10'000;
+inline constexpr std::uint32_t kMaxLayerIds = 2 * kMaxLayers;
+
 // One tensor of one layer: `shape` and `bytes_per_layer` count one rank and one token (or one entry of a
-// compressed group, or one snapshot of a state). An opaque component has no shape, only bytes.
+// compressed group, or one snapshot of a state). An opaque component has no shape, only bytes: those of one
+// layer of one record (page or snapshot), whatever the page size.
 struct Component {
   std::string name;
   std::vector<std::uint64_t> shape;
   std::optional<DType> dtype;         // absent: opaque
-  std::uint64_t bytes_per_layer = 0;  // product of shape × dtype, or the opaque bytes
+  std::uint64_t bytes_per_layer = 0;  // product of shape × dtype, or the opaque bytes of a record
   friend bool operator==(const Component&, const Component&) = default;
 };
 
@@ -47,6 +53,7 @@ struct FollowerKind {
   friend bool operator==(const FollowerKind&, const FollowerKind&) = default;
 };
 using GroupKind = std::variant<FullKind, WindowKind, StateKind, FollowerKind>;
+std::string_view kind_name(const GroupKind& kind);  // "full", "window", "state", "follower"
 
 // How a class-set's absence bears on a hit. `required`: every page needed. `sparse`: needed only near a
 // resume point (window, state). `optional`: reported, never shortens a hit (draft KV).
@@ -84,6 +91,17 @@ struct ModelSpec {
 // Bytes of one page of `group` (full, window, follower) or of one snapshot (state), one rank. Requires: a
 // validated spec.
 std::uint64_t group_bytes(const ModelSpec& spec, const Group& group);
+
+// The same of a spec that is not validated yet; nothing when it passes 2^63 - 1. Requires: page_tokens a
+// multiple of the group's tokens_per_entry, which is not 0.
+std::optional<std::uint64_t> try_group_bytes(const ModelSpec& spec, const Group& group);
+
+// How many times `component` stands in one layer of one record of `group`: a page's entries, or 1 for a
+// snapshot and for opaque bytes.
+std::uint64_t entries_per_record(const ModelSpec& spec, const Group& group, const Component& component);
+
+// Bytes of one tensor; nothing when they pass 2^63 - 1.
+std::optional<std::uint64_t> shape_bytes(std::span<const std::uint64_t> shape, DType dtype);
 
 // Checks everything that a reader or a person could have got wrong: counts positive, layers ascending, page
 // tokens a multiple of each tokens_per_entry, followers of existing full groups, needs that fit the kind,
