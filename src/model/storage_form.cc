@@ -156,16 +156,13 @@ std::string canonical_text_of(const StorageForm& form) {
   return text;
 }
 
-struct Line {
-  std::string_view field;
-  std::string_view value;
-};
-std::vector<Line> lines_of(std::string_view text) {
-  std::vector<Line> lines;
+// The lines of a canonical text as (field, value), in order.
+std::vector<std::pair<std::string_view, std::string_view>> lines_of(std::string_view text) {
+  std::vector<std::pair<std::string_view, std::string_view>> lines;
   while (!text.empty()) {
     const auto line = text.substr(0, text.find('\n'));
     const auto equals = line.find('=');
-    lines.push_back({line.substr(0, equals), line.substr(equals + 1)});
+    lines.emplace_back(line.substr(0, equals), line.substr(equals + 1));
     text.remove_prefix(line.size() + 1);
   }
   return lines;
@@ -221,19 +218,20 @@ Result<StorageForm> make_storage_form(ModelSpec spec) {
 
 std::optional<std::string> first_difference(const StorageForm& a, const StorageForm& b) {
   if (a.canonical == b.canonical) return std::nullopt;
-  const auto lines_a = lines_of(a.canonical);
-  const auto lines_b = lines_of(b.canonical);
   // A class more or less explains every line that follows from it, topology included.
   for (const auto* pair : {&a, &b}) {
     const StorageForm& other = pair == &a ? b : a;
     for (const ClassForm& each : pair->classes)
       if (find_class(other, each.name) == nullptr) return fmt::format("class {}", each.name);
   }
-  for (std::size_t i = 0; i < std::min(lines_a.size(), lines_b.size()); ++i)
-    if (lines_a[i].field != lines_b[i].field || lines_a[i].value != lines_b[i].value)
-      return std::string(lines_a[i].field);
-  const auto& longer = lines_a.size() > lines_b.size() ? lines_a : lines_b;
-  return std::string(longer[std::min(lines_a.size(), lines_b.size())].field);
+  for (const auto* pair : {&a, &b}) {
+    const auto others = lines_of((pair == &a ? b : a).canonical);
+    const std::map<std::string_view, std::string_view> other(others.begin(), others.end());
+    for (const auto& [field, value] : lines_of(pair->canonical))
+      if (const auto found = other.find(field); found == other.end() || found->second != value)
+        return std::string(field);
+  }
+  return "component order";  // the same lines, so only their order is left to differ
 }
 
 }  // namespace tiercel
