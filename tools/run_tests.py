@@ -42,7 +42,7 @@ def main():
     parser.add_argument("--slowest", type=int, default=10)
     parser.add_argument("ctest", nargs="*")
     args = parser.parse_args()
-    command = ["ctest", "--test-dir", args.build, "--output-on-failure", "--no-tests=error", "-j", str(args.jobs)]
+    command = ["ctest", "--test-dir", args.build, "--output-on-failure", "--no-tests=error", "--no-label-summary", "-j", str(args.jobs)]
     command += [] if args.long else ["--label-exclude", "^long$"]
     ctest = subprocess.Popen(command + args.ctest, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                              errors="replace")

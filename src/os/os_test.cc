@@ -99,8 +99,8 @@ TEST(Executor, ManyWorkersRunEachTaskOnceOrDropIt) {
 }
 
 TEST(Executor, WorkersRunAtTheSameTime) {
+  std::latch started(3), go(1);  // outlive the workers that wait on them
   ThreadExecutor executor(3);
-  std::latch started(3), go(1);
   for (int i = 0; i < 3; ++i) executor.submit(std::make_unique<Waiting>(started, go));
   started.wait();  // would never end with fewer than three workers
   go.count_down();
