@@ -9,9 +9,9 @@
 #include <list>
 #include <optional>
 #include <unordered_map>
-#include <vector>
 
 #include "base/ids.h"
+#include "index/key_filter.h"
 #include "model/key_chain.h"
 #include "os/clock.h"
 
@@ -46,16 +46,51 @@ class History final {
  public:
   // `entries` = 0: remembers nothing. The filter covers at least `entries` keys per half; two halves rotate.
   explicit History(std::uint64_t entries);
-  void stored(NamespaceId ns, const Key& key, Time now);  // resident again: its past no longer matters
-  void left(NamespaceId ns, const Key& key,
-            PastEvent event);  // gone, or refused; the oldest entry makes room
-  // While nothing has ever been forgotten, absence is `never_stored`, certain. Afterwards the filter decides
-  // between `never_stored` (not in the filter: certain since filter_since()) and `unknown_past`.
+  // Resident again: its past no longer matters.
+  void stored(NamespaceId ns, const Key& key, Time now);
+  // Gone, or refused; the last event of a key counts. The oldest entry makes room.
+  void left(NamespaceId ns, const Key& key, PastEvent event);
+  // Requires: the page is not resident. While no event of the namespace has ever been forgotten, absence is
+  // `never_stored`, certain. Afterwards the filter decides between `never_stored` (not in the filter: certain
+  // since filter_since()) and `unknown_past`.
   PastEvent why(NamespaceId ns, const Key& key) const;
-  void forget_namespace(NamespaceId ns);  // O(1): older events of the namespace answer `removed`
-  Time filter_since() const;
-  std::uint64_t forgotten() const;  // entries dropped for room
-  std::uint64_t nominal_bytes() const;
+  // Older events of the namespace answer `removed`, and so does a page that was resident: it need not be told
+  // as left. Cost: O(1).
+  void forget_namespace(NamespaceId ns);
+  Time filter_since() const { return filter_.since(); }
+  std::uint64_t forgotten() const { return forgotten_; }  // entries dropped for room
+  std::uint64_t nominal_bytes() const;                    // constant after construction
+
+ private:
+  struct PageName {
+    NamespaceId ns;
+    Key key;
+    friend bool operator==(const PageName&, const PageName&) = default;
+  };
+  struct PageNameHash {
+    std::size_t operator()(const PageName& page) const noexcept;
+  };
+  struct Entry {
+    PastEvent event;
+    std::uint64_t generation;  // of the namespace at the event
+    bool once_stored;          // not only refused
+    std::list<PageName>::iterator order;
+  };
+  // Only of namespaces that lost something; the others' absent keys were never stored.
+  struct Namespace {
+    std::uint64_t generation = 0;  // grows with forget_namespace
+    bool incomplete = false;       // an entry of this generation was dropped for room
+  };
+
+  std::uint64_t generation_of(NamespaceId ns) const;
+  void drop_oldest(Time now);
+
+  std::uint64_t entries_max_;
+  std::unordered_map<PageName, Entry, PageNameHash> entries_;
+  std::list<PageName> order_;  // oldest event first
+  std::unordered_map<NamespaceId, Namespace> namespaces_;
+  KeyFilter filter_;
+  std::uint64_t forgotten_ = 0;
 };
 
 }  // namespace tiercel
