@@ -15,6 +15,8 @@
 
 namespace tiercel {
 
+inline constexpr std::uint64_t kSchemeNameBytesMax = 255;
+
 // How pages get their keys. kTokens: our own chain over token ids. External schemes are an engine's digests.
 struct KeyScheme {
   std::string name = "tiercel-tokens-1";  // or an engine's: "vllm-sha256-cbor", "sglang-sha256", …
@@ -22,7 +24,9 @@ struct KeyScheme {
   std::string seed;                       // its seed; "random" (per process) is refused unless allowed
   std::string encoding;
   std::uint64_t granule_tokens = 0;  // 0 = page tokens
-  bool allow_weak = false;  // a per-process random seed or a non-cryptographic algorithm, allowed by name
+  // Allows this scheme, by its name, although its seed is random per process or its algorithm is not known to
+  // be cryptographic. A permission: no part of the canonical text or the root.
+  bool allow_weak = false;
   friend bool operator==(const KeyScheme&, const KeyScheme&) = default;
 };
 
@@ -47,10 +51,11 @@ struct ContentIdentity {
 std::string canonical_text(const ContentIdentity& identity);
 // SHA-256 over the canonical bytes (with the salt itself): the parent state of every first page.
 Digest root_digest(const ContentIdentity& identity);
-// Errors: invalid_argument when a required field (weights, dtype, page_tokens) is empty, or the scheme is
-// weak and not allowed by name.
+// Errors: invalid_argument naming the field when a required one (weights, dtype, page_tokens) is empty, a
+// text is longer than 64 KiB, or the scheme is weak and not allowed by name.
 Status validate(const ContentIdentity& identity);
-// The first field in which they differ; nothing when equal.
+// The first field in which their canonical texts differ ("dtype", "other.lora_rank", "tenant_salt"), without
+// values: those of a salt are secret. Nothing when the roots are equal.
 std::optional<std::string> first_difference(const ContentIdentity& a, const ContentIdentity& b);
 
 }  // namespace tiercel

@@ -19,6 +19,8 @@
 
 namespace tiercel {
 
+inline constexpr std::uint64_t kExternalDigestBytesMax = 64;
+
 // First 128 bits of a page's digest. Compared whole, always.
 struct Key {
   std::array<std::uint64_t, 2> words{};  // little-endian words of the digest's bytes 0–7 and 8–15
@@ -47,24 +49,27 @@ KeyChain start_chain(const Digest& root);
 
 // Extends `chain` by the whole pages in `tokens` and returns their keys, oldest first; tokens of a last
 // partial page are left alone. `extras`: one entry per new page, or empty for none. Tokens are single ids.
-// Errors: invalid_argument when page_tokens is 0 or extras has another count than new pages.
+// Errors: invalid_argument when page_tokens is 0 or above 2^32 - 1, or extras has another count than new
+// pages; the chain is then as it was.
 // Cost: one SHA-256 over 4 bytes a token; nothing known is hashed again.
 Result<std::vector<Key>> extend_chain(KeyChain& chain, std::uint64_t page_tokens,
                                       std::span<const std::uint32_t> tokens,
                                       std::span<const Extras> extras = {});
 
-// The same for pairs of tokens (two ids each position).
+// The same for pairs of tokens (two ids each position); pairs and single ids never give the same key.
 using TokenPair = std::array<std::uint32_t, 2>;
 Result<std::vector<Key>> extend_chain(KeyChain& chain, std::uint64_t page_tokens,
                                       std::span<const TokenPair> tokens, std::span<const Extras> extras = {});
 
 // Keys from an engine's own digests, `digest_bytes` each (1–64), `stride` apart. Not chained by us: the
-// engine's digests are. Errors: invalid_argument when sizes do not fit.
+// engine's digests are. Bytes between the end of a digest and the next stride are not read; the last ones may
+// be left out. Errors: invalid_argument when sizes do not fit or the scheme has no name.
 Result<std::vector<Key>> keys_from_digests(const Digest& root, std::string_view scheme, ByteView digests,
                                            std::uint64_t digest_bytes, std::uint64_t stride);
 
-// Probe of a first page.
+// Probe of a first page. Requires: what extend_chain or keys_from_digests accepted.
 Probe probe_from_tokens(std::span<const std::uint32_t> first_page, const Extras& extras = {});
+Probe probe_from_tokens(std::span<const TokenPair> first_page, const Extras& extras = {});
 Probe probe_from_digest(std::string_view scheme, ByteView digest);
 
 }  // namespace tiercel
