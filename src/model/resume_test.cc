@@ -18,9 +18,9 @@ using resume_reference::window_of_pages;
 using Lengths = std::vector<std::uint64_t>;
 using Pages = std::vector<Presence>;
 
-const StorageForm full = form_of(64, {RequiredRetention{}});
-const StorageForm full_state = form_of(64, {RequiredRetention{}, StateRetention{}});
-const StorageForm full_window2 = form_of(64, {RequiredRetention{}, window_of_pages(64, 2)});
+StorageForm full() { return form_of(64, {RequiredRetention{}}); }
+StorageForm full_state() { return form_of(64, {RequiredRetention{}, StateRetention{}}); }
+StorageForm full_window2() { return form_of(64, {RequiredRetention{}, window_of_pages(64, 2)}); }
 
 Lengths lengths(const StorageForm& form, const Pages& pages, std::uint64_t first_page = 0,
                 const Lengths& held = {}, std::uint64_t limit_tokens = UINT64_MAX) {
@@ -28,28 +28,28 @@ Lengths lengths(const StorageForm& form, const Pages& pages, std::uint64_t first
 }
 
 TEST(Resume, LengthZeroAlwaysIs) {
-  EXPECT_EQ(lengths(full, {}), Lengths{0});
-  EXPECT_EQ(lengths(full, {0, 1}), Lengths{0});
-  EXPECT_EQ(lengths(full, {1, 1}, 0, {}, 63), Lengths{0});
+  EXPECT_EQ(lengths(full(), {}), Lengths{0});
+  EXPECT_EQ(lengths(full(), {0, 1}), Lengths{0});
+  EXPECT_EQ(lengths(full(), {1, 1}, 0, {}, 63), Lengths{0});
 }
 
 TEST(Resume, FullAttentionStopsAtTheFirstGap) {
-  EXPECT_EQ(lengths(full, {1, 1, 0, 1}), (Lengths{0, 1, 2}));
-  EXPECT_EQ(restorable(full, {.pages = Pages{1, 1, 0, 1}, .held = {}}).gap, 2U);
+  EXPECT_EQ(lengths(full(), {1, 1, 0, 1}), (Lengths{0, 1, 2}));
+  EXPECT_EQ(restorable(full(), {.pages = Pages{1, 1, 0, 1}, .held = {}}).gap, 2U);
 }
 
 TEST(Resume, StateNeedsASnapshotAtExactlyTheLength) {
-  EXPECT_EQ(lengths(full_state, {1, 3, 1, 3, 2}), (Lengths{0, 2, 4}));
+  EXPECT_EQ(lengths(full_state(), {1, 3, 1, 3, 2}), (Lengths{0, 2, 4}));
 }
 
 TEST(Resume, StateHeldIsOneLengthAndNoOther) {
-  EXPECT_EQ(lengths(full_state, {1, 1, 1, 1}, 0, {0, 3}), (Lengths{0, 3}));
-  EXPECT_EQ(lengths(full_state, {1, 1, 1, 1}, 0, {4, 9}), Lengths{0}) << "its length is not asked about";
+  EXPECT_EQ(lengths(full_state(), {1, 1, 1, 1}, 0, {0, 3}), (Lengths{0, 3}));
+  EXPECT_EQ(lengths(full_state(), {1, 1, 1, 1}, 0, {4, 9}), Lengths{0}) << "its length is not asked about";
 }
 
 TEST(Resume, WindowNeedsOnlyTheLastPages) {
-  EXPECT_EQ(lengths(full_window2, {1, 3, 3, 1, 3, 3}), (Lengths{0, 3, 6}));
-  EXPECT_EQ(lengths(full_window2, {3, 1, 1}), (Lengths{0, 1}));
+  EXPECT_EQ(lengths(full_window2(), {1, 3, 3, 1, 3, 3}), (Lengths{0, 3, 6}));
+  EXPECT_EQ(lengths(full_window2(), {3, 1, 1}), (Lengths{0, 1}));
   const StorageForm window_only = form_of(64, {window_of_pages(64, 2)});
   EXPECT_EQ(lengths(window_only, {0, 0, 1, 1, 0, 1}), (Lengths{0, 4})) << "earlier pages may be absent";
 }
@@ -67,30 +67,30 @@ TEST(Resume, OptionalClassesNeverShorten) {
 }
 
 TEST(Resume, LimitIsInWholePages) {
-  EXPECT_EQ(lengths(full, {1, 1, 1}, 0, {}, 2 * 64 - 1), (Lengths{0, 1}));
-  EXPECT_EQ(lengths(full, {1, 1, 1}, 0, {}, 2 * 64), (Lengths{0, 1, 2}));
+  EXPECT_EQ(lengths(full(), {1, 1, 1}, 0, {}, 2 * 64 - 1), (Lengths{0, 1}));
+  EXPECT_EQ(lengths(full(), {1, 1, 1}, 0, {}, 2 * 64), (Lengths{0, 1, 2}));
 }
 
 TEST(Resume, AQueryFromTheMiddleNeedsItsParentsHeld) {
-  EXPECT_EQ(lengths(full, {1, 1}, 3), Lengths{0});
-  EXPECT_EQ(lengths(full, {1, 1}, 3, {2}), (Lengths{0, 1, 2}));
-  EXPECT_EQ(lengths(full, {1, 1}, 3, {3}), (Lengths{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(lengths(full(), {1, 1}, 3), Lengths{0});
+  EXPECT_EQ(lengths(full(), {1, 1}, 3, {2}), (Lengths{0, 1, 2}));
+  EXPECT_EQ(lengths(full(), {1, 1}, 3, {3}), (Lengths{0, 1, 2, 3, 4, 5}));
   const StorageForm window_state = form_of(64, {window_of_pages(64, 2), StateRetention{}});
   EXPECT_EQ(lengths(window_state, {3, 3, 3}, 3), (Lengths{0, 5, 6})) << "without a required class";
 }
 
 TEST(Resume, LengthsUpToTheFirstPageAreReportedOnlyWhollyHeld) {
-  EXPECT_EQ(lengths(full_state, {3, 3}, 3, {3, 2}), (Lengths{0, 2, 4, 5}));
-  EXPECT_EQ(lengths(full_state, {3, 3}, 3, {1, 2}), Lengths{0});
-  EXPECT_EQ(lengths(full_window2, {3, 3}, 4, {4, 2}), (Lengths{0, 1, 2, 6}));
+  EXPECT_EQ(lengths(full_state(), {3, 3}, 3, {3, 2}), (Lengths{0, 2, 4, 5}));
+  EXPECT_EQ(lengths(full_state(), {3, 3}, 3, {1, 2}), Lengths{0});
+  EXPECT_EQ(lengths(full_window2(), {3, 3}, 4, {4, 2}), (Lengths{0, 1, 2, 6}));
 }
 
 TEST(Resume, FarPagesCostNothing) {
   const std::uint64_t far = (1ULL << 57) + 5;
-  const ResumeAnswer answer = restorable(full_state, {.pages = Pages{3, 3}, .first_page = far, .held = {}});
+  const ResumeAnswer answer = restorable(full_state(), {.pages = Pages{3, 3}, .first_page = far, .held = {}});
   EXPECT_EQ(answer.lengths, Lengths{0});
   EXPECT_EQ(answer.lacking, (Lengths{far, far}));
-  EXPECT_EQ(lengths(full_state, {3, 3}, far, {UINT64_MAX, far}), (Lengths{0, far, far + 1, far + 2}));
+  EXPECT_EQ(lengths(full_state(), {3, 3}, far, {UINT64_MAX, far}), (Lengths{0, far, far + 1, far + 2}));
 }
 
 TEST(Resume, NeedsIsTheSameRuleSeenFromAPage) {
