@@ -8,7 +8,7 @@ import re
 import sources
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
-ONLY_IN_CC = ("nlohmann/", "CLI/")
+ONLY_IN_CC = ("nlohmann/json.hpp", "CLI/")
 TEST = re.compile(r"_(test|bench|fuzz)\.(cc|h)$")
 
 

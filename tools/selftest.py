@@ -142,6 +142,27 @@ class Glossary(Planted):
         self.assertFalse(check_glossary.declares("enum class A { kOne };", "kTwo"))
 
 
+class Defaults(Planted):
+    HEADER = ("struct {0} {{\n  std::uint64_t host_bytes = 0;  // grant\n  std::uint64_t extent_bytes = 2ULL << 20;\n"
+              "  std::optional<std::uint64_t> most;\n  WritePolicy policy = WritePolicy::kWriteBack;\n"
+              "  Duration ttl = std::chrono::seconds(10);\n  std::uint32_t count = 4096;\n  bool off = false;\n}};\n")
+    ROWS = ["| `host_bytes` | none |", "| `extent_bytes` | 2 MiB |", "| `most` | none |", "| `policy` | `write_back` |",
+            "| `ttl` | 10 s, or less |", "| `count` | 4,096 |", "| `off` | off |"]
+
+    def document(self, rows):
+        self.write("src/node/options.h", self.HEADER.format("NodeOptions"))
+        self.write("src/memory/space.h", self.HEADER.format("SpaceOptions"))
+        self.write("docs/guide/defaults.md", "\n".join(["# `NodeOptions`", *rows, "# `SpaceOptions`", *self.ROWS, "# Other", "| `x` | 1 |", ""]))
+
+    def test_rows_that_agree_with_the_code_pass(self):
+        self.document(self.ROWS)
+        self.assert_clean("check_defaults.py")
+
+    def test_a_missing_a_surplus_and_a_wrong_row_are_found(self):
+        self.document(["| `gone` | 1 |", "| `count` | 4,095 |", *self.ROWS[:5]])
+        self.assert_finds("check_defaults.py", "docs/guide/defaults.md", "docs/guide/defaults.md:2", "docs/guide/defaults.md:3")
+
+
 class Format(Planted):
     def test_a_crooked_file_is_found_and_mended(self):
         self.git("init", "-q", "-b", "main")
