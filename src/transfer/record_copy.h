@@ -2,13 +2,12 @@
 // the functions that carry them out. Checksums are made when a record is written and checked when it is read;
 // the control plane never touches payload bytes itself.
 //
-// Threads: run() works on any thread; a plan owns everything it needs or shares it read-only.
+// Threads: carry_out() works on any thread; a copy owns everything it needs or shares it read-only.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -18,6 +17,7 @@
 #include "memory/record.h"
 #include "model/storage_form.h"
 #include "os/executor.h"
+#include "os/thread_annotations.h"
 
 namespace tiercel {
 
@@ -51,11 +51,16 @@ struct RecordCopy {
   bool verify = true;      // kLoad
 };
 
-// Carries out one copy now. A load checks the header first and copies nothing when it is wrong.
-// Errors: data_corrupt naming header field or layer; io_error from the device.
+// Carries out one copy now. A load checks the header first, with or without `verify`, and copies nothing when
+// it is wrong. A verifying load checksums the very bytes that it hands to the device, layer by layer, and
+// stops at the first damaged layer: what it wrote of that one is not to be used. A store leaves no valid
+// header behind when it fails: the old one is destroyed first. In a thin arena only the kept bytes are copied
+// and checked. Requires: label.cls = cls; an engine pool of that class that validate() accepts, and a slot of
+// it; layers within the class. Errors: data_corrupt naming header field or layer; whatever the device says.
 Status carry_out(const RecordCopy& copy, Arena& arena, Device& device);
 
-// Copies a whole record (header and kept payload) inside the arena. Requires: equal total lengths.
+// Copies the first `kept_bytes` of a record, header included, inside the arena. Requires: both records have
+// so many, and share none.
 void move_record(std::span<const ArenaSpan> from, std::span<const ArenaSpan> to, std::uint64_t kept_bytes,
                  Arena& arena);
 
@@ -65,16 +70,16 @@ struct CopyDone {
   Status status;
 };
 
-// Ends of copies on their way back to the control thread.
+// Ends of copies on their way back to the control thread, in the order in which they were pushed.
 // Threads: push from any thread, drain from one.
 class CopyDoneQueue final {
  public:
   void push(CopyDone done);
-  std::vector<CopyDone> drain();
+  std::vector<CopyDone> drain();  // all so far, each once
 
  private:
-  std::mutex mutex_;
-  std::vector<CopyDone> done_;
+  Mutex mutex_;
+  std::vector<CopyDone> done_ TIERCEL_GUARDED_BY(mutex_);
 };
 
 // Runs the copy on the executor, then pushes its end. `arena`, `device` and `queue` must outlive the task.
