@@ -4,6 +4,8 @@
 
 #include "base/check.h"
 #include "index/lru.h"
+#include "index/s3fifo.h"
+#include "index/tinylfu.h"
 
 namespace tiercel {
 namespace {
@@ -34,14 +36,14 @@ std::optional<PolicyKind> policy_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-std::unique_ptr<EvictionPolicy> make_policy(PolicyKind kind, const PolicyOptions&) {
+std::unique_ptr<EvictionPolicy> make_policy(PolicyKind kind, const PolicyOptions& options) {
   switch (kind) {
     case PolicyKind::kLru:
       return std::make_unique<LruPolicy>();
     case PolicyKind::kS3Fifo:
-      return std::make_unique<LruPolicy>();
+      return std::make_unique<S3FifoPolicy>(options);
     case PolicyKind::kTinyLfu:
-      return std::make_unique<LruPolicy>();
+      return std::make_unique<TinyLfuPolicy>(options);
     case PolicyKind::kValue:
       return std::make_unique<LruPolicy>();
   }
