@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint64_t kCountersPerWord = 16;
 constexpr std::uint64_t kCountersPerEntry = 4;  // of one row: with four rows more than ten an entry
-constexpr std::uint64_t kWordsMin = 64;
+constexpr std::uint64_t kWordsMin = 256;
 constexpr std::uint64_t kUsesPerEntry = 10;
 constexpr std::uint64_t kCounterMax = 15;
 constexpr std::uint64_t kHalfMask = 0x7777777777777777ULL;
