@@ -1,6 +1,6 @@
-// Clang's thread-safety analysis: which member is guarded by which lock is written beside the member and checked
-// by the compiler (preset `clang`); other compilers see nothing. The standard library's mutex carries no
-// annotations, so a thin one that does stands here.
+// Clang's thread-safety analysis: which member is guarded by which lock is written beside the member and
+// checked by the compiler (preset `clang`); other compilers see nothing. The standard library's mutex carries
+// no annotations, so a thin one that does stands here.
 //
 // Threads: Mutex and MutexLock are what they say.
 #pragma once
