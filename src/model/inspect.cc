@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/sizes.h"
+#include "model/identity.h"
 #include "model/json_text.h"
 
 namespace tiercel {
@@ -50,6 +51,16 @@ Json group_json(const ModelSpec& spec, const Group& group) {
   const bool state = std::holds_alternative<StateKind>(group.kind);
   json[state ? "snapshot_bytes" : "page_bytes"] = group_bytes(spec, group);
   return json;
+}
+
+// "0-2, 4, 6-8".
+std::string condensed(const std::vector<std::uint32_t>& layers) {
+  std::string text;
+  for (const LayerIdRun& run : runs_of(layers)) {
+    text += text.empty() ? "" : ", ";
+    text += run.last == run.first ? fmt::format("{}", run.first) : fmt::format("{}-{}", run.first, run.last);
+  }
+  return text;
 }
 
 // Text for people -------------------------------------------------------------------------------------------
@@ -121,18 +132,20 @@ std::string token_bytes(const ModelSpec& spec, const Group& group) {
 }
 
 std::string group_table(const ModelSpec& spec, const Style& style) {
-  Table table(
-      {"#", "kind", "layers", "B/token", "page", "snapshot", "ranks", "one layer, one rank", "layer ids"},
-      {true, false, true, true, true, true, false, false, false});
+  Table table({"#", "kind", "layers", "B/token", "page", "snapshot", "ranks", "one layer, one rank"},
+              {true, false, true, true, true, true, false, false});
   for (std::size_t i = 0; i < spec.groups.size(); ++i) {
     const Group& group = spec.groups[i];
     const bool state = std::holds_alternative<StateKind>(group.kind);
     const std::string bytes = format_size(group_bytes(spec, group));
     table.add({fmt::format("{}", i), kind_text(group), fmt::format("{}", group.layers.size()),
                token_bytes(spec, group), state ? "-" : bytes, state ? bytes : "-",
-               group.replicated ? "same" : "own", shapes(group), condensed(group.layers)});
+               group.replicated ? "same" : "own", shapes(group)});
   }
-  return table.text(style.bold, style.plain);
+  std::string text = table.text(style.bold, style.plain);
+  for (std::size_t i = 0; i < spec.groups.size(); ++i)
+    text += fmt::format("  layers of {}: {}\n", i, condensed(spec.groups[i].layers));
+  return text;
 }
 
 struct RetentionWords {
@@ -185,20 +198,34 @@ std::string hex(const Digest& digest) {
   return text;
 }
 
-}  // namespace
-
-std::string condensed(const std::vector<std::uint32_t>& layers) {
+std::string indented(std::string_view lines, const Style& style) {
   std::string text;
-  for (std::size_t first = 0; first < layers.size();) {
-    std::size_t last = first;
-    while (last + 1 < layers.size() && layers[last + 1] == layers[last] + 1) ++last;
-    text += text.empty() ? "" : ", ";
-    text +=
-        last == first ? fmt::format("{}", layers[first]) : fmt::format("{}-{}", layers[first], layers[last]);
-    first = last + 1;
+  while (!lines.empty()) {
+    const auto line = lines.substr(0, lines.find('\n'));
+    // An identity field that only an open can fill is empty here.
+    if (!line.ends_with('=')) text += fmt::format("  {}{}{}\n", style.dim, line, style.plain);
+    lines.remove_prefix(line.size() + 1);
   }
   return text;
 }
+
+// The two halves of a namespace, as far as a configuration knows them.
+std::string namespace_text(const StorageForm& form, const Style& style) {
+  ContentIdentity identity;
+  identity.model = form.spec.model_type;
+  identity.page_tokens = form.spec.page_tokens;
+  if (const auto dtype = form.spec.groups.front().components.front().dtype)
+    identity.dtype = dtype_name(*dtype);
+  std::string text = fmt::format(
+      "\n{}Namespace: content identity{} (weights, quantisation, rope, adapter, tenant: said at open)\n",
+      style.bold, style.plain);
+  text += indented(canonical_text(identity), style);
+  text += fmt::format("\n{}Namespace: storage form{} sha256:{}\n", style.bold, style.plain,
+                      hex(form.fingerprint));
+  return text + indented(form.canonical, style);
+}
+
+}  // namespace
 
 std::string inspect_json(const ModelSpec& spec) {
   Json json = {{"model_type", spec.model_type},
@@ -222,13 +249,7 @@ std::string inspect_text(const StorageForm& form, bool colour) {
   if (!spec.draft_layers.empty()) text += fmt::format("  draft layers: {}\n", condensed(spec.draft_layers));
   text += fmt::format("\n{}Classes{} (what is stored and dropped together)\n", style.bold, style.plain);
   text += class_table(form, style) + "\n" + totals(form);
-  text += fmt::format("\n{}Storage form{} sha256:{}\n", style.bold, style.plain, hex(form.fingerprint));
-  for (std::string_view rest = form.canonical; !rest.empty();) {
-    const auto line = rest.substr(0, rest.find('\n'));
-    text += fmt::format("  {}{}{}\n", style.dim, line, style.plain);
-    rest.remove_prefix(line.size() + 1);
-  }
-  return text;
+  return text + namespace_text(form, style);
 }
 
 }  // namespace tiercel

@@ -18,7 +18,4 @@ std::string inspect_json(const ModelSpec& spec);
 // `colour`: with ANSI emphasis, for a terminal.
 std::string inspect_text(const StorageForm& form, bool colour);
 
-// "0-2, 4, 6-8": ascending ids with runs condensed.
-std::string condensed(const std::vector<std::uint32_t>& layers);
-
 }  // namespace tiercel

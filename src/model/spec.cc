@@ -270,6 +270,16 @@ std::uint64_t group_bytes(const ModelSpec& spec, const Group& group) {
   return *bytes;
 }
 
+std::vector<LayerIdRun> runs_of(const std::vector<std::uint32_t>& layers) {
+  std::vector<LayerIdRun> runs;
+  for (const std::uint32_t layer : layers)
+    if (!runs.empty() && runs.back().last + 1 == layer)
+      runs.back().last = layer;
+    else
+      runs.push_back({layer, layer});
+  return runs;
+}
+
 Status validate(const ModelSpec& spec) {
   auto outcome = check(spec);
   return outcome ? Status{} : std::move(outcome.error());

@@ -103,6 +103,13 @@ std::uint64_t entries_per_record(const ModelSpec& spec, const Group& group, cons
 // Bytes of one tensor; nothing when they pass 2^63 - 1.
 std::optional<std::uint64_t> shape_bytes(std::span<const std::uint64_t> shape, DType dtype);
 
+// Ascending ids as runs of consecutive ones, both ends included.
+struct LayerIdRun {
+  std::uint32_t first;
+  std::uint32_t last;
+};
+std::vector<LayerIdRun> runs_of(const std::vector<std::uint32_t>& layers);
+
 // Checks everything that a reader or a person could have got wrong: counts positive, layers ascending, page
 // tokens a multiple of each tokens_per_entry, followers of existing full groups, needs that fit the kind,
 // every size below 2^63. Errors: invalid_argument naming the field, what was wanted, what it was; for page

@@ -1,0 +1,69 @@
+#include "inspect_command.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "model/inspect.h"
+#include "model/storage_form.h"
+#include "model_arguments.h"
+
+namespace tiercel::apps {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  tiercel inspect config.json
+  tiercel inspect --dtype fp8 --tp 8 --page-tokens 128 config.json
+  tiercel inspect --json llama/config.json qwen/config.json
+  tiercel inspect --draft-config draft/config.json config.json
+  tiercel inspect examples/specs/hybrid.json
+Exit status: 0; 1 when a file was refused (one line on stderr says which field and why, nothing is printed);
+2 when the command line was.)";
+
+struct InspectArguments {
+  std::vector<std::string> files;
+  bool json = false;
+  ModelArguments model;
+};
+
+Result<std::string> describe(const std::string& file, const InspectArguments& arguments, bool colour) {
+  TIERCEL_ASSIGN_OR_RETURN(auto spec, load_model(file, arguments.model));
+  if (arguments.json) return inspect_json(spec) + "\n";
+  auto form = make_storage_form(std::move(spec));
+  if (!form) return error(form.error().code, fmt::format("{}: {}", file, form.error().message));
+  return inspect_text(*form, colour);
+}
+
+// All files first, then the printing: a bad one leaves nothing on stdout.
+int run_inspect(const InspectArguments& arguments) {
+  const bool colour = stdout_wants_colour();
+  std::string out;
+  for (const std::string& file : arguments.files) {
+    const auto text = describe(file, arguments, colour);
+    if (!text) return fail("inspect", text.error().message);
+    if (!arguments.json && !out.empty()) out += "\n";
+    out += *text;
+  }
+  return write_stdout(out) ? kExitOk : fail("inspect", "standard output cannot be written");
+}
+
+}  // namespace
+
+Command inspect_command(CLI::App& parent) {
+  // Owners: the parser's callbacks during the parse, the returned `run` afterwards.
+  auto arguments = std::make_shared<InspectArguments>();
+  CLI::App* app = parent.add_subcommand("inspect", "Print what a model keeps per token, page and snapshot");
+  app->add_option("CONFIG.json", arguments->files,
+                  "Hugging Face config.json, or a spec of our own (docs/guide/specs.md); - is standard input")
+      ->required();
+  app->add_flag("--json", arguments->json, "One JSON object a line instead of text");
+  add_model_options(*app, arguments->model);
+  add_page_and_draft_options(*app, arguments->model);
+  app->footer(kExamples);
+  return {app, [arguments] { return run_inspect(*arguments); }};
+}
+
+}  // namespace tiercel::apps

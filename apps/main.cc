@@ -1,0 +1,43 @@
+// `tiercel`: the command line. Parses, wires together, prints; everything else lives in the modules.
+#include <exception>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "command.h"
+#include "inspect_command.h"
+
+namespace tiercel::apps {
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app("Tiercel: a hierarchical KV cache for LLM serving", "tiercel");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", TIERCEL_VERSION);
+  const Command commands[] = {
+      inspect_command(app),
+  };
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& request) {  // --help, --version
+    return app.exit(request);
+  } catch (const CLI::ParseError& refusal) {
+    for (const Command& command : commands)
+      if (command.app->parsed()) return fail(command.app->get_name(), refusal.what(), kExitUsage);
+    return fail("", fmt::format("{} (tiercel --help shows the commands)", refusal.what()), kExitUsage);
+  }
+  for (const Command& command : commands)
+    if (command.app->parsed()) return command.run();
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace tiercel::apps
+
+int main(int argc, char** argv) {
+  try {
+    return tiercel::apps::run(argc, argv);
+  } catch (const std::exception& unexpected) {  // out of memory, or a mistake of a library: still one line
+    return tiercel::apps::fail("", unexpected.what());
+  }
+}

@@ -1,0 +1,122 @@
+#include "model_arguments.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <system_error>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "model/hf_config.h"
+#include "model/json_text.h"
+#include "model/spec_json.h"
+
+namespace tiercel::apps {
+namespace {
+
+Result<DType> parse_dtype(std::string_view option, std::string_view text) {
+  for (const DType dtype : {DType::kBf16, DType::kFp16, DType::kFp8, DType::kF32})
+    if (dtype_name(dtype) == text) return dtype;
+  return error(Code::kInvalidArgument,
+               fmt::format("{}: wanted bf16, fp16, fp8 or f32, is \"{}\"", option, printable(text)));
+}
+
+Result<HfOptions> parse_options(const ModelArguments& arguments) {
+  HfOptions options;
+  if (arguments.dtype) {
+    TIERCEL_ASSIGN_OR_RETURN(options.dtype, parse_dtype("--dtype", *arguments.dtype));
+  }
+  if (arguments.tp) {
+    TIERCEL_ASSIGN_OR_RETURN(options.tp, parse_count("--tp", *arguments.tp));
+  }
+  if (arguments.page_tokens) {
+    TIERCEL_ASSIGN_OR_RETURN(options.page_tokens, parse_count("--page-tokens", *arguments.page_tokens));
+  }
+  if (arguments.state_dtype) {
+    TIERCEL_ASSIGN_OR_RETURN(options.state_dtype, parse_dtype("--state-dtype", *arguments.state_dtype));
+  }
+  return options;
+}
+
+Result<ModelSpec> load_spec(std::string_view text, std::string_view path, const ModelArguments& arguments,
+                            std::uint64_t page_tokens) {
+  const auto own = [&](std::string_view option, bool given) -> Result<void> {
+    if (!given) return {};
+    return error(Code::kInvalidArgument,
+                 fmt::format("{}: {}: this file is a spec, which says so itself", path, option));
+  };
+  TIERCEL_RETURN_IF_ERROR(own("--dtype", arguments.dtype.has_value()));
+  TIERCEL_RETURN_IF_ERROR(own("--tp", arguments.tp.has_value()));
+  TIERCEL_RETURN_IF_ERROR(own("--state-dtype", arguments.state_dtype.has_value()));
+  TIERCEL_RETURN_IF_ERROR(own("--draft-config", arguments.draft_config.has_value()));
+  return read_spec_json(text, path, arguments.page_tokens ? std::optional(page_tokens) : std::nullopt);
+}
+
+}  // namespace
+
+void add_model_options(CLI::App& app, ModelArguments& arguments) {
+  app.add_option("--dtype", arguments.dtype, "dtype of keys and values: bf16 (default), fp16, fp8, f32")
+      ->type_name("D");
+  app.add_option("--tp", arguments.tp, "tensor-parallel ranks (default 1)")->type_name("N");
+  app.add_option("--state-dtype", arguments.state_dtype,
+                 "dtype of temporal states (default: the file's, else f32); never of convolution states")
+      ->type_name("D");
+}
+
+void add_page_and_draft_options(CLI::App& app, ModelArguments& arguments) {
+  app.add_option("--page-tokens", arguments.page_tokens, "tokens in a page (default 64)")->type_name("P");
+  app.add_option("--draft-config", arguments.draft_config,
+                 "configuration of a draft model, whose layers follow as optional groups")
+      ->type_name("FILE");
+}
+
+Result<ModelSpec> load_model(std::string_view path, const ModelArguments& arguments) {
+  const auto parsed = parse_options(arguments);
+  if (!parsed) return error(parsed.error().code, fmt::format("{}: {}", path, parsed.error().message));
+  const HfOptions& options = *parsed;
+  TIERCEL_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxJsonBytes));
+  if (is_spec_json(text)) return load_spec(text, path, arguments, options.page_tokens);
+  TIERCEL_ASSIGN_OR_RETURN(auto base, read_hf_config(text, path, options));
+  if (!arguments.draft_config) return base;
+  const std::string& draft_path = *arguments.draft_config;
+  TIERCEL_ASSIGN_OR_RETURN(const std::string draft_text, read_file(draft_path, kMaxJsonBytes));
+  TIERCEL_ASSIGN_OR_RETURN(const auto draft, read_hf_config(draft_text, draft_path, options));
+  return with_draft(std::move(base), draft, draft_path);
+}
+
+Result<std::string> read_file(std::string_view path, std::size_t limit) {
+  const std::string name(path);
+  const auto fault = [&](int code) {
+    return error(Code::kIoError, fmt::format("{}: cannot be read: {}", name,
+                                             std::error_code(code, std::generic_category()).message()));
+  };
+  const bool standard_input = path == "-";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(
+      standard_input ? nullptr : std::fopen(name.c_str(), "rb"),
+      [](std::FILE* file) { return std::fclose(file); });
+  std::FILE* file = standard_input ? stdin : opened.get();
+  if (file == nullptr) return fault(errno);
+  std::string text;
+  while (text.size() <= limit) {
+    char buffer[1 << 16];
+    const std::size_t got = std::fread(buffer, 1, std::min(sizeof buffer, limit + 1 - text.size()), file);
+    if (got == 0) break;
+    text.append(buffer, got);
+  }
+  if (std::ferror(file) != 0) return fault(errno);
+  return text;
+}
+
+Result<std::uint64_t> parse_count(std::string_view option, std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc{} || end != text.data() + text.size() || value == 0 || value > kSizeMax)
+    return error(Code::kInvalidArgument,
+                 fmt::format("{}: wanted a positive integer, is \"{}\"", option, printable(text)));
+  return value;
+}
+
+}  // namespace tiercel::apps
