@@ -8,6 +8,10 @@
 # The same sources are there a second time with fault points on (`tiercel_NAME_faulty`), built only where the simulator links them.
 # Files are found by name, so that a new file needs no edit here; CONFIGURE_DEPENDS makes the build look again.
 
+# Stages of `make test` that claim every core (cmake/Stages.cmake). They run first: every other test comes after them, so that what is left
+# fills the cores evenly. An order, not a condition: a test runs also when a stage failed, or was not asked for.
+set(TIERCEL_HEAVY_STAGES asan.build tsan.build release.build tidy.changed check.headers)
+
 add_custom_target(headers_alone)
 add_custom_target(benches)
 add_custom_target(fuzzers)
@@ -63,7 +67,7 @@ function(tiercel_test_program PROGRAM TEST)
   target_link_libraries(${PROGRAM} PRIVATE ${ARG_LIBRARIES} GTest::gtest GTest::gmock GTest::gtest_main rapidcheck fmt::fmt)
   target_compile_definitions(${PROGRAM} PRIVATE TIERCEL_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_test(NAME ${TEST} COMMAND ${PROGRAM})
-  set_tests_properties(${TEST} PROPERTIES LABELS unit)
+  set_tests_properties(${TEST} PROPERTIES LABELS unit TIMEOUT 600 DEPENDS "${TIERCEL_HEAVY_STAGES}")
   set_property(GLOBAL APPEND PROPERTY TIERCEL_TEST_PROGRAMS ${PROGRAM})
 endfunction()
 
@@ -94,7 +98,7 @@ function(tiercel_fuzzer SOURCE LIBRARY)
   else()
     add_executable(${PROGRAM} ${SOURCE} ${CMAKE_SOURCE_DIR}/tests/fuzz_replay.cc)
     add_test(NAME fuzz_corpus.${NAME} COMMAND ${PROGRAM} ${CORPUS})
-    set_tests_properties(fuzz_corpus.${NAME} PROPERTIES LABELS fuzz)
+    set_tests_properties(fuzz_corpus.${NAME} PROPERTIES LABELS fuzz DEPENDS "${TIERCEL_HEAVY_STAGES}")
   endif()
   target_link_libraries(${PROGRAM} PRIVATE ${LIBRARY} fmt::fmt)
   add_dependencies(fuzzers ${PROGRAM})

@@ -69,4 +69,4 @@ Status status_of(const Result<T>& result) {
   if (!TIERCEL_CONCAT(tiercel_result_, __LINE__))                      \
     return ::tl::unexpected<::tiercel::Status>(                        \
         std::move(TIERCEL_CONCAT(tiercel_result_, __LINE__).error())); \
-  declaration = std::move(*TIERCEL_CONCAT(tiercel_result_, __LINE__))
+  declaration = std::move(*TIERCEL_CONCAT(tiercel_result_, __LINE__))  // NOLINT(bugprone-macro-parentheses)
