@@ -66,7 +66,7 @@ struct AuditResidence {
   std::vector<std::vector<ArenaSpan>> spans;
   std::uint64_t payload_bytes = 0;
   std::uint32_t leases = 0;  // by tickets
-  std::uint32_t copies = 0;  // tasks under way that use its slots
+  std::uint32_t copies = 0;  // queued or running, that use its slots
   SessionId session;         // who is charged while it is written or quarantined
   bool page_visible = false;
 };
@@ -79,8 +79,9 @@ struct AuditTicket {
 struct AuditOperation {
   OperationId operation;
   bool load = false;
-  bool finished = false;  // its completion was given, copies still run
-  std::uint64_t copies = 0;
+  bool finished = false;            // its completion was given, copies still run
+  std::uint64_t copies = 0;         // queued or running
+  std::uint64_t running_bytes = 0;  // of the running ones: their sum is Stats::in_flight_bytes
   Time deadline{0};
 };
 struct Audit {

@@ -200,7 +200,8 @@ enum class EventKind : std::uint8_t { kStored, kAttached, kDropped, kRemoved, kC
 struct Event {
   std::uint64_t sequence = 0;
   EventKind kind = EventKind::kStored;
-  NamespaceId ns;
+  NamespaceId ns;  // cleared: 0 when a whole form was
+  FormId form;     // cleared: of it
   Key key;
   std::optional<Key> parent;
   std::uint64_t length = 0;
@@ -261,6 +262,9 @@ class Node {
   // (quarantined, expired).
   Result<OperationId> commit(ReservationId reservation);
   void abort(ReservationId reservation);
+  // The caller gave up storing these pages after `why` (the batch before them did not fit): later misses say
+  // so.
+  void not_stored(NamespaceId ns, std::span<const Key> keys, StoreOutcome why);
   // One bitmap of wanted class-sets per page. A store of something not wanted is still accepted.
   std::vector<Presence> offer(const OfferRequest& request);
 

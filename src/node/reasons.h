@@ -68,6 +68,8 @@ struct PageView {
   Reason own = Reason::kNeverStored;  // when not resident: its own reason
   PastEvent past;
   std::string field;
+  std::optional<Reason>
+      forced;  // decided before judging: below the load-back threshold, beyond the session's bound
 };
 
 struct Judgement {

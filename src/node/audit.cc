@@ -1,0 +1,71 @@
+#include <algorithm>
+
+#include "node/state.h"
+
+namespace tiercel {
+
+const Stats& Node::stats() const {
+  State& s = *state_;
+  s.stats.arena_bytes_owned = s.space.bytes_owned();
+  s.stats.fragmentation_bytes = s.space.fragmentation_bytes();
+  s.stats.index_bytes = s.pages.size() * kIndexEntryBytes;
+  s.stats.history_bytes = s.history.nominal_bytes();
+  return s.stats;
+}
+
+namespace {
+
+AuditResidence laid_open(const Residence& set, const Space& space) {
+  AuditResidence out;
+  out.ns = set.ns;
+  out.key = set.key;
+  out.cls = set.cls;
+  out.state = set.state;
+  out.generation = set.generation;
+  out.pool = set.pool;
+  out.slots = set.slots;
+  for (const SlotId slot : set.slots) out.spans.push_back(space.spans(set.pool, slot));
+  out.payload_bytes = set.payload_bytes;
+  out.leases = set.leases;
+  out.copies = set.copies;
+  out.session = set.session;
+  out.page_visible = set.page != nullptr && set.page->visible;
+  return out;
+}
+
+}  // namespace
+
+Audit Node::audit() const {
+  const State& s = *state_;
+  Audit audit;
+  audit.stats = stats();
+  std::vector<const Residence*> sorted;
+  for (const auto& [id, set] : s.residences) sorted.push_back(set.get());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Residence* a, const Residence* b) { return a->id < b->id; });
+  for (const Residence* set : sorted) audit.residences.push_back(laid_open(*set, s.space));
+  for (const auto& [id, ticket] : s.tickets) {
+    AuditTicket& out = audit.tickets.emplace_back();
+    out.ticket = id;
+    out.session = ticket.session;
+    out.leased_bytes = ticket.leased_bytes;
+    for (const Lease& lease : ticket.leases) out.leases.emplace_back(lease.cls, lease.generation);
+  }
+  std::map<OperationId, std::uint64_t> running;
+  for (const auto& [name, copy] : s.running_copies) running[name.first] += copy.bytes;
+  for (const auto& [id, load] : s.loads)
+    audit.operations.push_back({id, true, load.answered, load.outstanding, running[id], load.deadline});
+  for (const auto& [id, store] : s.stores)
+    audit.operations.push_back({id, false, store.answered, store.outstanding, running[id], Time{0}});
+  audit.slots_in_use = s.space.slots_in_use();
+  audit.extents_total = s.space.extents_total();
+  audit.extents_free = s.space.extents_free();
+  audit.extent_bytes = s.options.extent_bytes;
+  for (const auto& [id, session] : s.sessions)
+    audit.session_bytes += session.leased_bytes + session.reserved_bytes;
+  audit.index_entries = s.pages.size();
+  audit.inconsistency = s.space.inconsistency();
+  return audit;
+}
+
+}  // namespace tiercel

@@ -1,0 +1,350 @@
+// Lookup: which prefix lengths can be restored, leases on what the longest needs, and one reason for every
+// page that is missed.
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "base/fault.h"
+#include "node/state.h"
+
+namespace tiercel {
+
+Request* Node::State::request_of(RequestId request, SessionId session) {
+  if (request == RequestId{}) return nullptr;
+  auto [at, fresh] = requests.try_emplace(request);
+  if (fresh) {
+    at->second.id = request;
+    at->second.session = session;
+    at->second.sequence = ++last_sequence;
+  }
+  return &at->second;
+}
+
+Access Node::State::access_of(RequestId request, SessionId session) {
+  const Request* known = request_of(request, session);
+  return Access{known != nullptr ? known->sequence : ++last_sequence, now()};
+}
+
+Status Node::State::check_match(const MatchQuery& query) const {
+  const auto bad = [](std::string why) { return Status{Code::kInvalidArgument, "match: " + std::move(why)}; };
+  if (!sessions.contains(query.session))
+    return bad(fmt::format("session {} is not open", query.session.value()));
+  if (!knows(query.ns)) return bad(fmt::format("namespace {} is not open", query.ns.value()));
+  const Namespace& ns = *namespaces.at(query.ns);
+  const std::size_t classes = ns.form->form->classes.size();
+  if (!query.held.empty() && query.held.size() != classes)
+    return bad(fmt::format("held has {} entries, the model has {} classes; give one per class or none",
+                           query.held.size(), classes));
+  const auto end = checked_add(query.first_page, query.keys.size());
+  if (!end || !checked_mul(*end, ns.form->form->spec.page_tokens))
+    return bad("first_page plus the number of keys is beyond 2^63 tokens");
+  const std::uint64_t end_tokens = *end * ns.form->form->spec.page_tokens;
+  if (query.prompt_tokens != 0 && query.prompt_tokens < end_tokens)
+    return bad(
+        fmt::format("prompt_tokens is {}, but the keys cover {} tokens", query.prompt_tokens, end_tokens));
+  if (tickets.size() >= options.tickets_max)
+    return Status{Code::kResourceExhausted,
+                  fmt::format("match: {} tickets are open; release some (tickets_max)", tickets.size())};
+  return {};
+}
+
+Result<TicketId> Node::match(const MatchQuery& query) {
+  State& s = *state_;
+  if (Status status = s.check_match(query); !status.ok()) return tl::unexpected(std::move(status));
+  Request* request = s.request_of(query.request, query.session);
+  const TicketId id(s.next_id());
+  Ticket& ticket = s.tickets[id];
+  ticket.id = id;
+  ticket.session = query.session;
+  ticket.ns = query.ns;
+  ticket.request = query.request;
+  ticket.keys.assign(query.keys.begin(), query.keys.end());
+  ticket.held.assign(query.held.begin(), query.held.end());
+  ticket.held.resize(s.space_of(query.ns).form->form->classes.size());
+  ticket.view.first_page = query.first_page;
+  ticket.expires = s.now() + s.options.ticket_ttl;
+  s.ticket_deadlines.emplace(ticket.expires, id);
+  s.answer(ticket, query, request);
+  s.remember_probe(query);
+  if (s.options.write_policy == WritePolicy::kWriteThroughSelective) s.remember_sightings(query);
+  ++s.stats.matches;
+  s.stats.hit_tokens += ticket.view.hit_tokens;
+  s.stats.missed_tokens += ticket.view.missed_tokens;
+  for (const Miss& miss : ticket.view.missed) {
+    s.stats.missed_pages[static_cast<std::size_t>(miss.reason)] += miss.pages;
+    if (miss.pages == 0) s.stats.tail_tokens += miss.tokens;
+  }
+  return id;
+}
+
+// What of a page may be offered to this request. A page whose load failed for it is not offered to it again.
+Presence Node::State::visible_presence(const MatchQuery& query, const Request* request, const Key& key,
+                                       const Page* page) const {
+  if (page == nullptr || !page->visible || options.off) return 0;
+  if (request != nullptr && !request->failed.empty() && request->failed.contains(PageName{query.ns, key}))
+    return 0;
+  return page->presence;
+}
+
+void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request* request) {
+  const Form& form = *space_of(query.ns).form;
+  const StorageForm& model = *form.form;
+  std::vector<Page*> found(query.keys.size());
+  std::vector<Presence> presence(query.keys.size());
+  TicketView& view = ticket.view;
+  view.resident.assign(model.classes.size(), 0);
+  const Access access = access_of(query.request, query.session);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    found[i] = find(query.ns, query.keys[i]);
+    presence[i] = visible_presence(query, request, query.keys[i], found[i]);
+    for (std::size_t c = 0; c < model.classes.size(); ++c) view.resident[c] += presence[i] >> c & 1;
+    if (query.touch && presence[i] != 0) touch_page(*found[i], access);
+  }
+  std::vector<Presence> judged = presence;
+  if (TIERCEL_FAULT(resume_ignores_window))
+    for (Presence& bits : judged) bits |= form.windows;
+  ResumeQuery resume{judged, query.first_page, ticket.held, query.limit_tokens};
+  if (TIERCEL_FAULT(ignore_limit)) resume.limit_tokens = UINT64_MAX;
+  ResumeAnswer rule = restorable(model, resume);
+  view.known_pages = rule.gap;
+
+  // Too little beyond what the engine holds is not worth a load, and a session's bound may not allow the
+  // longest: such lengths are not offered, and the pages that they would have brought are missed for that
+  // reason.
+  const std::uint64_t page_tokens = model.spec.page_tokens;
+  const std::uint64_t possible = rule.longest;
+  Reason forced = Reason::kLimit;
+  if (page_tokens < options.load_back_threshold_tokens && possible != 0) {
+    const std::vector<Presence> nothing(presence.size());
+    const ResumeQuery by_engine{nothing, query.first_page, ticket.held, query.limit_tokens};
+    const std::uint64_t held = restorable(model, by_engine).longest;
+    if (possible > held && (possible - held) * page_tokens < options.load_back_threshold_tokens) {
+      forced = Reason::kBelowThreshold;
+      while (rule.lengths.back() > held) rule.lengths.pop_back();
+    }
+  }
+  while (!lease_for(ticket, found, rule.lengths.back())) rule.lengths.pop_back();  // length 0 leases nothing
+  view.lengths = std::move(rule.lengths);
+  view.length = view.lengths.back();
+
+  const std::uint64_t hit_from = std::max(view.length, query.first_page);
+  const std::uint64_t end = query.first_page + found.size();
+  std::vector<PageView> views(found.size());
+  for (std::uint64_t page = hit_from; page < end; ++page) {
+    const std::size_t i = page - query.first_page;
+    PageView& at = views[i];
+    at = page_view(query.ns, query.keys[i], found[i], request);
+    at.presence = presence[i];
+    at.held = form.required != 0;
+    for (const ClassForm& cls : model.classes)
+      if (cls.required()) at.held = at.held && page < ticket.held[cls.id.value()];
+    if (page < possible) at.forced = forced;
+    if (!at.resident) explain_elsewhere(query, page, at);
+  }
+  const std::uint64_t end_tokens = end * page_tokens;
+  const std::uint64_t tail = query.prompt_tokens > end_tokens ? query.prompt_tokens - end_tokens : 0;
+  view.missed = judge(model, Judgement{views, query.first_page, view.length, rule.limit_pages, tail,
+                                       query.limit_tokens <= end_tokens});
+  if (TIERCEL_FAULT(drop_a_reason) && !view.missed.empty()) view.missed.pop_back();
+  if (TIERCEL_FAULT(reason_counts_twice) && view.missed.size() > 1)
+    view.missed.push_back(view.missed.front());
+  if (view.length > query.first_page) view.hit_tokens = (view.length - query.first_page) * page_tokens;
+  for (const Miss& miss : view.missed) view.missed_tokens += miss.tokens;
+}
+
+// Residence and, where the page is not resident, its own reason.
+PageView Node::State::page_view(NamespaceId ns, const Key& key, const Page* page,
+                                const Request* request) const {
+  PageView view;
+  if (options.off) {
+    view.own = Reason::kTierDown;
+    return view;
+  }
+  if (request != nullptr) {
+    if (const auto failed = request->failed.find(PageName{ns, key}); failed != request->failed.end()) {
+      view.own = failed->second;
+      return view;
+    }
+  }
+  if (page != nullptr && page->visible) {
+    view.presence = page->presence;
+    const Presence required = page->form->required;
+    view.resident = required != 0 ? (page->presence & required) == required : page->presence != 0;
+    if (view.resident) return view;
+  }
+  if (page != nullptr && page->any_set()) {
+    view.own = Reason::kInFlight;
+    return view;
+  }
+  if (page == nullptr) {
+    // Cleared, and not yet swept.
+    if (const auto stale = pages.find(PageName{ns, key}); stale != pages.end() && stale->second.visible) {
+      view.own = Reason::kRemoved;
+      view.past.cause = Cause::kRemoved;
+      return view;
+    }
+  }
+  view.past = history.why(ns, key);
+  view.own = reason_from(view.past.cause);
+  return view;
+}
+
+// The same content under another form or identity of the same tenant.
+void Node::State::explain_elsewhere(const MatchQuery& query, std::uint64_t page, PageView& view) const {
+  if (view.own != Reason::kNeverStored) return;
+  const Namespace& own = *namespaces.at(query.ns);
+  const Key& key = query.keys[page - query.first_page];
+  for (auto at = namespace_by_content.lower_bound({own.root, FormId{}});
+       at != namespace_by_content.end() && at->first.first == own.root; ++at) {
+    if (at->second == query.ns) continue;
+    const Page* other = find(at->second, key);
+    if (other == nullptr || !other->visible) continue;
+    view.own = Reason::kOtherForm;
+    view.field = first_difference(*own.form->form, *namespaces.at(at->second)->form->form).value_or("form");
+    return;
+  }
+  if (!query.probe || page != 0) return;
+  const auto known = probes.find({own.identity.tenant_salt, *query.probe});
+  if (known == probes.end()) return;
+  for (const ProbeEntry& entry : known->second) {
+    if (entry.ns == query.ns) continue;
+    const Page* other = find(entry.ns, entry.key);
+    if (other == nullptr || !other->visible) continue;
+    view.own = Reason::kOtherIdentity;
+    view.field = first_difference(own.identity, namespaces.at(entry.ns)->identity).value_or("identity");
+    return;
+  }
+}
+
+void Node::State::remember_probe(const MatchQuery& query) {
+  constexpr std::size_t kProbesMax = 65536;
+  constexpr std::size_t kNamespacesMax = 16;
+  if (!query.probe || query.first_page != 0 || query.keys.empty()) return;
+  const std::pair<std::string, Probe> name{space_of(query.ns).identity.tenant_salt, *query.probe};
+  auto [at, fresh] = probes.try_emplace(name);
+  if (fresh) probe_order.push_back(name);
+  for (const ProbeEntry& entry : at->second)
+    if (entry.ns == query.ns) return;
+  if (at->second.size() < kNamespacesMax) at->second.push_back({query.ns, query.keys[0]});
+  if (probe_order.size() > kProbesMax) {
+    probes.erase(probe_order.front());
+    probe_order.pop_front();
+  }
+}
+
+void Node::State::remember_sightings(const MatchQuery& query) {
+  for (const Key& key : query.keys) {
+    const PageName name{query.ns, key};
+    auto [at, fresh] = sightings.try_emplace(name);
+    if (fresh) sighting_order.push_back(name);
+    if (fresh || at->second.last != query.request || query.request == RequestId{}) {
+      at->second.last = query.request;
+      ++at->second.requests;
+    }
+  }
+  while (sighting_order.size() > options.history_entries) {
+    sightings.erase(sighting_order.front());
+    sighting_order.pop_front();
+  }
+}
+
+void Node::State::touch_page(Page& page, const Access& access) {
+  page.last_sequence = access.sequence;
+  policy->touched(candidate(page, CandidateKind::kPage), access);
+  if (policy->pages_only()) return;
+  if (page.point) policy->touched(candidate(page, CandidateKind::kPoint), access);
+  if (options.retention != SparseRetention::kAll) return;
+  for (const ClassForm& cls : page.form->form->classes)
+    if (cls.is_window() && (page.presence >> cls.id.value() & 1) != 0)
+      policy->touched(candidate(page, CandidateKind::kWindow, cls.id), access);
+}
+
+// ---- leases ----
+
+void Node::State::add_lease(Ticket& ticket, Residence& set, std::uint64_t page) {
+  ++set.leases;
+  ticket.leases.push_back({set.id, page, set.cls, set.generation});
+  ticket.leased_bytes += set.payload_bytes;
+  stats.leased_bytes += set.payload_bytes;
+  sessions.at(ticket.session).leased_bytes += set.payload_bytes;
+}
+
+const Lease* Node::State::lease_of(const Ticket& ticket, std::uint64_t page, ClassId cls) const {
+  const auto at = std::lower_bound(
+      ticket.leases.begin(), ticket.leases.end(), std::pair(page, cls),
+      [](const Lease& lease, const auto& wanted) { return std::pair(lease.page, lease.cls) < wanted; });
+  return at != ticket.leases.end() && at->page == page && at->cls == cls ? &*at : nullptr;
+}
+
+bool Node::State::lease_for(Ticket& ticket, std::span<Page* const> found, std::uint64_t length) {
+  const StorageForm& model = *space_of(ticket.ns).form->form;
+  std::vector<std::pair<Residence*, std::uint64_t>> wanted;
+  std::uint64_t bytes = 0;
+  for (std::uint64_t page = ticket.view.first_page; page < length; ++page) {
+    const Page* at = found[page - ticket.view.first_page];
+    if (at == nullptr) continue;
+    for (const ClassForm& cls : model.classes) {
+      const std::uint64_t held = ticket.held[cls.id.value()];
+      if (cls.is_state() ? length == held : page < held) continue;
+      if (!needs(cls, length, page) && !cls.optional()) continue;
+      Residence* set = at->sets[cls.id.value()];
+      if (set == nullptr || set->state != ResidenceState::kResident) continue;
+      wanted.emplace_back(set, page);
+      bytes += set->payload_bytes;
+    }
+  }
+  const Session& session = sessions.at(ticket.session);
+  if (bytes != 0 && session.leased_bytes + session.reserved_bytes + bytes > session.bytes_max) return false;
+  for (const auto& [set, page] : wanted) add_lease(ticket, *set, page);
+  return true;
+}
+
+void Node::State::end_leases(Ticket& ticket) {
+  const std::vector<Lease> leases = std::move(ticket.leases);
+  ticket.leases.clear();
+  stats.leased_bytes -= ticket.leased_bytes;
+  if (const auto at = sessions.find(ticket.session); at != sessions.end())
+    at->second.leased_bytes -= ticket.leased_bytes;
+  ticket.leased_bytes = 0;
+  for (const Lease& lease : leases) {
+    Residence* set = residence(lease.residence);
+    if (set == nullptr) continue;
+    --set->leases;
+    free_if_unused(*set);
+  }
+}
+
+// Ends the ticket; while loads of it run, when the last has ended.
+void Node::State::drop_ticket(TicketId id) {
+  const auto at = tickets.find(id);
+  if (at == tickets.end()) return;
+  if (at->second.loads != 0) {
+    at->second.released = true;
+    return;
+  }
+  end_leases(at->second);
+  tickets.erase(at);
+}
+
+const TicketView* Node::ticket(TicketId ticket) const {
+  const auto at = state_->tickets.find(ticket);
+  return at != state_->tickets.end() && !at->second.released ? &at->second.view : nullptr;
+}
+
+void Node::release(TicketId ticket) { state_->drop_ticket(ticket); }
+
+bool Node::exists(NamespaceId ns, ClassId cls, const Key& key) const {
+  if (!state_->knows(ns)) return false;
+  const Page* page = state_->find(ns, key);
+  return page != nullptr && page->visible && cls.value() < page->sets.size() &&
+         (page->presence >> cls.value() & 1) != 0;
+}
+
+PageView Node::why(NamespaceId ns, const Key& key) const {
+  if (!state_->knows(ns)) return {};
+  return state_->page_view(ns, key, state_->find(ns, key), nullptr);
+}
+
+}  // namespace tiercel

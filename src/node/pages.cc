@@ -1,0 +1,479 @@
+// What may be found, and how it leaves: visibility, resume points and the windows they keep, removal,
+// clearing.
+
+#include <algorithm>
+#include <cassert>
+
+#include "base/check.h"
+#include "base/fault.h"
+#include "node/state.h"
+
+namespace tiercel {
+
+// ---- the index ----
+
+bool Node::State::current(const Page& page) const {
+  if (TIERCEL_FAULT(cleared_page_served)) return true;
+  return page.birth == namespaces.at(page.name.ns)->combined_mark();
+}
+
+Page* Node::State::find(NamespaceId ns, const Key& key) {
+  const auto at = pages.find(PageName{ns, key});
+  if (at == pages.end()) return nullptr;
+  Page& page = at->second;
+  if (current(page)) return &page;
+  return nullptr;
+}
+
+const Page* Node::State::find(NamespaceId ns, const Key& key) const {
+  const auto at = pages.find(PageName{ns, key});
+  return at != pages.end() && current(at->second) ? &at->second : nullptr;
+}
+
+// A cleared entry is emptied first, so that nothing old shines through the new page.
+Page& Node::State::entry(NamespaceId ns, const Key& key) {
+  Namespace& space_ns = space_of(ns);
+  auto [at, fresh] = pages.try_emplace(PageName{ns, key});
+  Page& page = at->second;
+  if (fresh) {
+    page.name = at->first;
+    page.form = space_ns.form;
+    page.uid = next_id();
+    page.birth = space_ns.combined_mark();
+    page.sets.resize(page.form->form->classes.size());
+    page.window_refs.resize(page.sets.size());
+    pages_by_uid[page.uid] = &page;
+    return page;
+  }
+  if (!current(page)) {
+    if (page.any_set()) hide_page(page, PastEvent{Cause::kRemoved, now(), NamespaceId{}}, Ending::kStale);
+    page.birth = space_ns.combined_mark();
+  }
+  return page;
+}
+
+void Node::State::link_parent(Page& page, const std::optional<Key>& parent_key) {
+  if (!parent_key || page.parent != nullptr) return;
+  Page& parent = entry(page.name.ns, *parent_key);
+  page.parent = &parent;
+  page.child_at = parent.children.size();
+  parent.children.push_back(&page);
+  if (parent.length == 0 && page.length > 1) parent.length = page.length - 1;
+}
+
+void Node::State::prune(Page* page) {
+  while (page != nullptr && page->children.empty() && !page->any_set() && page->pinned_until <= now()) {
+    Page* parent = page->parent;
+    if (parent != nullptr) {
+      parent->children.back()->child_at = page->child_at;
+      std::swap(parent->children[page->child_at], parent->children.back());
+      parent->children.pop_back();
+    }
+    pages_by_uid.erase(page->uid);
+    pages.erase(PageName(page->name));
+    page = parent;
+  }
+}
+
+// Counts of pages with any class-set: for pages_max, and to know what a clear has left to sweep.
+void Node::State::occupy(Page& page) {
+  Namespace& ns = space_of(page.name.ns);
+  if (ns.pages_mark != ns.combined_mark()) {
+    ns.pages = 0;
+    ns.pages_mark = ns.combined_mark();
+  }
+  ++ns.pages;
+  ++ns.form->pages;
+  ++occupied_pages;
+}
+
+void Node::State::vacate(Page& page) {
+  --occupied_pages;
+  Namespace& ns = space_of(page.name.ns);
+  if (page.birth != ns.combined_mark()) {
+    --stale_pages;
+    return;
+  }
+  --ns.pages;
+  --ns.form->pages;
+}
+
+CandidateId Node::State::candidate(const Page& page, CandidateKind kind, ClassId cls) const {
+  const std::uint64_t tag = kind == CandidateKind::kPage    ? 0
+                            : kind == CandidateKind::kPoint ? 1
+                                                            : 2U + cls.value();
+  return CandidateId(page.uid * 64 + tag);
+}
+
+// ---- becoming visible ----
+
+// `staged` is whole. With its page's required class-sets it becomes visible; alone if the page already is.
+void Node::State::publish(Page& page, Residence& staged) {
+  const Form& form = *page.form;
+  if (page.visible) {
+    set_resident(page, staged);
+    push_event(EventKind::kAttached, page, Presence{1} << staged.cls.value());
+    return;
+  }
+  for (const ClassForm& cls : form.form->classes) {
+    if (!cls.required()) continue;
+    const Residence* set = page.sets[cls.id.value()];
+    const bool whole = set != nullptr && set->state == ResidenceState::kStaged;
+    if (!whole && !TIERCEL_FAULT(publish_before_all_classes)) return;
+  }
+  become_visible(page);
+}
+
+void Node::State::become_visible(Page& page) {
+  page.visible = true;
+  ++stats.pages_visible;
+  ++stats.pages_stored;
+  history.stored(page.name.ns, page.name.key, now());
+  Candidate told;
+  told.id = told.page = candidate(page, CandidateKind::kPage);
+  told.key = page.name.key;
+  told.length = page.length;
+  if (page.parent != nullptr && page.parent->visible)
+    told.parent = candidate(*page.parent, CandidateKind::kPage);
+  for (const Residence* set : page.sets)
+    if (set != nullptr && set->state == ResidenceState::kStaged &&
+        !page.form->form->classes[set->cls.value()].sparse())
+      told.bytes += set->payload_bytes;
+  policy->stored(told, Access{page.last_sequence, now()});
+  if (page.form->required != 0 && page.parent != nullptr) {
+    if (page.parent->visible_children++ == 0 && page.parent->visible)
+      policy->set_evictable(candidate(*page.parent, CandidateKind::kPage), false);
+  }
+  policy->set_evictable(told.id, page.visible_children == 0);
+  for (Residence* set : page.sets)
+    if (set != nullptr && set->state == ResidenceState::kStaged) set_resident(page, *set);
+  push_event(EventKind::kStored, page, page.presence);
+}
+
+void Node::State::set_resident(Page& page, Residence& set) {
+  const ClassForm& cls = page.form->form->classes[set.cls.value()];
+  set.state = ResidenceState::kResident;
+  uncharge(set);
+  page.presence |= Presence{1} << set.cls.value();
+  stats.resident_bytes += set.payload_bytes;
+  stats.resident_bytes_peak = std::max(stats.resident_bytes_peak, stats.resident_bytes);
+  tell_waiters(set);
+  if (cls.is_state()) {
+    ++stats.snapshots_stored;
+    ++stats.snapshots_resident;
+    if ((page.presence & page.form->states) == page.form->states) make_point(page);
+    return;
+  }
+  if (cls.is_window()) {
+    if (options.retention == SparseRetention::kAll) {
+      if (!policy->pages_only()) {
+        Candidate told;
+        told.id = candidate(page, CandidateKind::kWindow, set.cls);
+        told.kind = CandidateKind::kWindow;
+        told.page = candidate(page, CandidateKind::kPage);
+        told.key = page.name.key;
+        told.length = page.length;
+        told.bytes = set.payload_bytes;
+        policy->stored(told, Access{page.last_sequence, now()});
+        policy->set_evictable(told.id, true);
+      }
+    } else if (page.window_refs[set.cls.value()] == 0) {
+      dead_windows.push_back(set.id);
+    }
+    if (page.point_wanted && page.form->states == 0 && !page.point) make_point(page);
+    return;
+  }
+  if (cls.optional()) policy->resized(candidate(page, CandidateKind::kPage), page_payload(page));
+}
+
+std::uint64_t Node::State::page_payload(const Page& page) const {
+  std::uint64_t bytes = 0;
+  for (const Residence* set : page.sets)
+    if (set != nullptr && set->state == ResidenceState::kResident &&
+        !page.form->form->classes[set->cls.value()].sparse())
+      bytes += set->payload_bytes;
+  return bytes;
+}
+
+// ---- resume points ----
+
+// Snapshot and the window records that no other point needs: what leaves with the point.
+std::uint64_t Node::State::point_payload(const Page& page) const {
+  std::uint64_t bytes = 0;
+  for (const ClassForm& cls : page.form->form->classes) {
+    const std::size_t c = cls.id.value();
+    if (cls.is_state() && page.sets[c] != nullptr) bytes += page.sets[c]->payload_bytes;
+    if (!cls.is_window() || options.retention == SparseRetention::kAll) continue;
+    const Page* at = &page;
+    for (std::uint64_t i = 0; i < std::min(page.point_reach, cls.window_pages()); ++i, at = at->parent)
+      if (at->window_refs[c] <= 1) bytes += cls.set_bytes();
+  }
+  return bytes;
+}
+
+void Node::State::make_point(Page& page) {
+  page.point = true;
+  page.point_sequence = page.last_sequence;
+  std::uint64_t window_max = 0;
+  for (const ClassForm& cls : page.form->form->classes) window_max = std::max(window_max, cls.window_pages());
+  page.point_reach = 0;
+  for (Page* at = &page; at != nullptr && page.point_reach < window_max; at = at->parent) {
+    for (const ClassForm& cls : page.form->form->classes)
+      if (page.point_reach < cls.window_pages()) ++at->window_refs[cls.id.value()];
+    ++page.point_reach;
+  }
+  if (policy->pages_only()) return;
+  Candidate told;
+  told.id = candidate(page, CandidateKind::kPoint);
+  told.kind = CandidateKind::kPoint;
+  told.page = candidate(page, CandidateKind::kPage);
+  told.key = page.name.key;
+  told.length = page.length;
+  told.bytes = point_payload(page);
+  policy->stored(told, Access{page.last_sequence, now()});
+  policy->set_evictable(told.id, true);
+}
+
+// The point is gone; window records that only it needed go with it.
+void Node::State::drop_point(Page& page, Cause cause) {
+  if (!page.point) return;
+  page.point = false;
+  if (!policy->pages_only())
+    policy->departed(candidate(page, CandidateKind::kPoint),
+                     cause == Cause::kEvicted ? Departure::kEvicted : Departure::kRemoved);
+  std::uint64_t reach = 0;
+  for (Page* at = &page; at != nullptr && reach < page.point_reach; at = at->parent, ++reach) {
+    for (const ClassForm& cls : page.form->form->classes) {
+      const std::size_t c = cls.id.value();
+      if (reach >= cls.window_pages() || --at->window_refs[c] != 0) continue;
+      if (options.retention == SparseRetention::kAll) continue;
+      Residence* set = at->sets[c];
+      if (set == nullptr || set->state != ResidenceState::kResident) continue;
+      if (at == &page && !page.visible) continue;  // its page is leaving: it goes there
+      ++stats.windows_dropped;
+      drop_set(*at, cls.id, cause, Ending::kEvicted);
+    }
+  }
+}
+
+// ---- leaving ----
+
+void Node::State::charge(Residence& residence) {
+  residence.charged = true;
+  stats.reserved_bytes += residence.payload_bytes;
+  if (const auto at = sessions.find(residence.session); at != sessions.end())
+    at->second.reserved_bytes += residence.payload_bytes;
+}
+
+void Node::State::uncharge(Residence& residence) {
+  if (!residence.charged) return;
+  residence.charged = false;
+  stats.reserved_bytes -= residence.payload_bytes;
+  if (TIERCEL_FAULT(forget_session_charge)) return;
+  if (const auto at = sessions.find(residence.session); at != sessions.end())
+    at->second.reserved_bytes -= residence.payload_bytes;
+}
+
+// Slots return when nobody finds, reads or writes them any more.
+void Node::State::free_if_unused(Residence& residence) {
+  if (residence.page != nullptr || residence.copies != 0 || residence.client_holds) return;
+  if (residence.leases != 0 && !TIERCEL_FAULT(evict_under_lease)) return;
+  const auto held = residences.find(residence.id);
+  const std::unique_ptr<Residence> own = std::move(held->second);
+  residences.erase(held);
+  for (std::size_t shard = 0; shard < own->slots.size(); ++shard) {
+    world.arena.discard(space.spans(own->pool, own->slots[shard]));
+    slot_owner.erase(slot_name(own->pool, own->slots[shard]));
+    space.release(own->pool, own->slots[shard]);
+  }
+  stats.payload_bytes -= own->payload_bytes;
+  if (own->state == ResidenceState::kQuarantined) stats.quarantined_bytes -= own->payload_bytes;
+  uncharge(*own);
+}
+
+void Node::State::tell_waiters(Residence& residence) {
+  const std::vector<OperationId> waiters = std::move(residence.waiters);
+  residence.waiters.clear();
+  for (const OperationId waiter : waiters) {
+    const auto at = stores.find(waiter);
+    if (at == stores.end()) continue;
+    at->second.unseen.erase(residence.id);
+    for (std::size_t i = 0; i < at->second.residences.size(); ++i)
+      if (at->second.residences[i] == residence.id)
+        at->second.outcomes[i] = outcome_of(residence, at->second.outcomes[i]);
+    end_store_if_done(waiter);
+  }
+}
+
+void Node::State::hide_set(Page& page, ClassId cls, Ending ending) {
+  Residence* set = page.sets[cls.value()];
+  if (set == nullptr) return;
+  const ClassForm& form_class = page.form->form->classes[cls.value()];
+  const bool was_resident = set->state == ResidenceState::kResident;
+  page.sets[cls.value()] = nullptr;
+  if (!(TIERCEL_FAULT(index_keeps_evicted_set) && form_class.sparse()))
+    page.presence &= ~(Presence{1} << cls.value());
+  set->page = nullptr;
+  set->ending = ending;
+  set->state = ResidenceState::kHidden;
+  space_of(page.name.ns).bytes -= set->payload_bytes;
+  if (was_resident) {
+    stats.resident_bytes -= set->payload_bytes;
+    if (form_class.is_state()) {
+      --stats.snapshots_resident;
+      if (ending == Ending::kEvicted) ++stats.snapshots_evicted;
+    }
+    if (form_class.is_window() && options.retention == SparseRetention::kAll && !policy->pages_only())
+      policy->departed(candidate(page, CandidateKind::kWindow, cls),
+                       ending == Ending::kEvicted ? Departure::kEvicted : Departure::kRemoved);
+  }
+  tell_waiters(*set);
+  free_if_unused(*set);
+}
+
+void Node::State::hide_page(Page& page, const PastEvent& event, Ending ending) {
+  const bool was_visible = page.visible;
+  page.visible = false;
+  if (was_visible) {
+    --stats.pages_visible;
+    if (event.cause == Cause::kEvicted)
+      ++stats.pages_evicted;
+    else
+      ++stats.pages_removed;
+    push_event(EventKind::kRemoved, page, page.presence, event.cause);
+    history.left(page.name.ns, page.name.key, event);
+  }
+  drop_point(page, event.cause);
+  page.point_wanted = false;
+  const bool occupied = page.any_set();
+  for (const ClassForm& cls : page.form->form->classes) hide_set(page, cls.id, ending);
+  if (occupied) vacate(page);
+  if (was_visible) {
+    policy->departed(candidate(page, CandidateKind::kPage),
+                     event.cause == Cause::kEvicted ? Departure::kEvicted : Departure::kRemoved);
+    if (page.form->required != 0 && page.parent != nullptr) {
+      if (--page.parent->visible_children == 0 && page.parent->visible)
+        policy->set_evictable(candidate(*page.parent, CandidateKind::kPage), true);
+    }
+    if (page.visible_children != 0) lose_descendants_first(page);
+  }
+}
+
+void Node::State::drop_set(Page& page, ClassId cls, Cause cause, Ending ending) {
+  const ClassForm& form_class = page.form->form->classes[cls.value()];
+  const bool resident =
+      page.sets[cls.value()] != nullptr && page.sets[cls.value()]->state == ResidenceState::kResident;
+  hide_set(page, cls, ending);
+  if (resident) push_event(EventKind::kDropped, page, Presence{1} << cls.value(), cause);
+  if (form_class.is_state()) drop_point(page, cause);
+  if (form_class.optional() && page.visible)
+    policy->resized(candidate(page, CandidateKind::kPage), page_payload(page));
+  // Without a required class a page is there while any of its class-sets is.
+  const bool empty = !page.any_set();
+  if (page.visible && page.form->required == 0 && page.presence == 0)
+    hide_page(page, PastEvent{cause, now(), NamespaceId{}}, ending);
+  if (empty) vacate(page);
+}
+
+// A record turned out not to be what it was: it is never served again.
+void Node::State::damaged(Residence& residence) {
+  ++stats.damaged_records;
+  Page* page = residence.page;
+  if (page == nullptr) return;
+  const ClassForm& cls = page->form->form->classes[residence.cls.value()];
+  if (cls.required())
+    hide_page(*page, PastEvent{Cause::kDamaged, now(), NamespaceId{}}, Ending::kFailed);
+  else
+    drop_set(*page, residence.cls, Cause::kDamaged, Ending::kFailed);
+  prune(page);
+}
+
+// Pages below a lost one cannot be reached: they go before anything else, leaves first. Cost: O(descendants).
+void Node::State::lose_descendants_first(Page& lost) {
+  if (policy->pages_only()) return;
+  std::vector<Page*> todo(lost.children.begin(), lost.children.end());
+  std::vector<std::uint64_t> order;
+  while (!todo.empty()) {
+    Page* page = todo.back();
+    todo.pop_back();
+    if (page->visible) order.push_back(page->uid);
+    todo.insert(todo.end(), page->children.begin(), page->children.end());
+  }
+  first_victims.insert(first_victims.end(), order.rbegin(), order.rend());
+}
+
+void Node::State::remove_tree(Page& top) {
+  std::vector<Page*> order{&top};
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i != 0 && TIERCEL_FAULT(remove_misses_descendants)) break;
+    order.insert(order.end(), order[i]->children.begin(), order[i]->children.end());
+  }
+  if (TIERCEL_FAULT(remove_misses_descendants)) order.resize(1);
+  std::vector<PageName> names;
+  for (Page* page : order) {
+    hide_page(*page, PastEvent{Cause::kRemoved, now(), NamespaceId{}}, Ending::kStale);
+    unpin_page(*page);
+    names.push_back(page->name);
+  }
+  // Descendants first: a parent's entry goes with its last child's.
+  for (auto name = names.rbegin(); name != names.rend(); ++name)
+    if (const auto at = pages.find(*name); at != pages.end()) prune(&at->second);
+}
+
+// Gives back what clears left behind: at most `visits_max` entries are looked at. Returns pages emptied.
+std::size_t Node::State::sweep(std::size_t visits_max) {
+  std::size_t emptied = 0;
+  while (stale_pages != 0 && visits_max-- != 0) {
+    auto at = sweep_at ? pages.lower_bound(*sweep_at) : pages.begin();
+    if (at == pages.end()) at = pages.begin();
+    if (at == pages.end()) break;
+    Page& page = at->second;
+    ++at;
+    if (at == pages.end())
+      sweep_at.reset();
+    else
+      sweep_at = at->first;
+    if (page.birth == namespaces.at(page.name.ns)->combined_mark() || !page.any_set()) continue;
+    hide_page(page, PastEvent{Cause::kRemoved, now(), NamespaceId{}}, Ending::kStale);
+    ++emptied;
+    prune(&page);
+  }
+  return emptied;
+}
+
+void Node::State::push_event(EventKind kind, const Page& page, Presence classes, Cause cause) {
+  if (kind == EventKind::kAttached && TIERCEL_FAULT(drop_event)) return;
+  if (!current(page)) return;  // its going was told when it was cleared
+  Event event;
+  event.kind = kind;
+  event.ns = page.name.ns;
+  event.form = page.form->id;
+  event.key = page.name.key;
+  if (page.parent != nullptr) event.parent = page.parent->name.key;
+  event.length = page.length;
+  event.classes = classes;
+  event.cause = cause;
+  queue_event(std::move(event));
+}
+
+void Node::State::push_cleared(FormId form, NamespaceId ns) {
+  Event event;
+  event.kind = EventKind::kCleared;
+  event.ns = ns;
+  event.form = form;
+  event.cause = Cause::kRemoved;
+  queue_event(std::move(event));
+}
+
+// A full queue drops what is new, counted; the sequence shows where.
+void Node::State::queue_event(Event event) {
+  event.sequence = ++event_sequence;
+  if (events.size() < options.events_max) {
+    events.push_back(std::move(event));
+    return;
+  }
+  ++events_lost;
+  ++stats.events_lost;
+}
+
+}  // namespace tiercel

@@ -1,0 +1,210 @@
+// What must go so that a record may come: limits, sweeping, dead weight, moving, eviction, in that order.
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/fault.h"
+#include "node/state.h"
+
+namespace tiercel {
+
+// Refused before anything is evicted: a record, or a page's required records together, that no eviction could
+// make fit.
+bool Node::State::never_fits(const Need& need) const {
+  if (options.record_bytes_max && need.bytes() > *options.record_bytes_max) return true;
+  const auto extents_of = [&](const ClassForm& cls) {
+    const PoolId pool = need.form->pools[cls.id.value()];
+    const std::uint64_t slot = need.form->slot_bytes[cls.id.value()];
+    if (!space.fits_alone(pool)) return space.extents_total() + 1;
+    if (slot > options.extent_bytes) return space.bytes_alone(slot) / options.extent_bytes * cls.shards;
+    return ceil_div(cls.shards, options.extent_bytes / slot);
+  };
+  const ClassForm& own = need.form->form->classes[need.cls.value()];
+  std::uint64_t extents = extents_of(own);
+  std::uint64_t bytes = need.bytes();
+  if (own.required()) {
+    extents = bytes = 0;
+    for (const ClassForm& cls : need.form->form->classes) {
+      if (!cls.required()) continue;
+      extents += extents_of(cls);
+      bytes += cls.set_bytes();
+    }
+  }
+  return extents > space.extents_total() || (options.record_bytes_max && bytes > *options.record_bytes_max);
+}
+
+bool Node::State::within_limits(Need& need) {
+  const Namespace& ns = space_of(need.ns);
+  need.own_only = ns.bytes_max && ns.bytes + need.bytes() > *ns.bytes_max;
+  if (need.own_only) return false;
+  if (options.record_bytes_max && stats.payload_bytes + need.bytes() > *options.record_bytes_max)
+    return false;
+  if (!need.new_page) return true;
+  if (options.pages_max && occupied_pages + 1 > *options.pages_max) return false;
+  return pages.size() + 2 <= options.index_pages_max;  // the page and a parent never seen before
+}
+
+bool Node::State::take_slots(const Need& need, std::vector<SlotId>& slots) {
+  const std::uint16_t shards = need.form->form->classes[need.cls.value()].shards;
+  slots.clear();
+  while (slots.size() < shards) {
+    const auto slot = space.allocate(need.pool());
+    if (!slot) {
+      for (const SlotId taken : slots) space.release(need.pool(), taken);
+      slots.clear();
+      return false;
+    }
+    slots.push_back(*slot);
+  }
+  return true;
+}
+
+StoreOutcome Node::State::make_room(Need need, std::vector<SlotId>& slots) {
+  if (never_fits(need)) return StoreOutcome::kTooLarge;
+  const Namespace& ns = space_of(need.ns);
+  if (ns.bytes_max && need.bytes() > *ns.bytes_max) return StoreOutcome::kQuota;
+  std::uint64_t move_budget_bytes = options.move_bytes_max;
+  for (;;) {
+    if (within_limits(need)) {
+      if (take_slots(need, slots)) return StoreOutcome::kAccepted;
+      need.space_bound = true;
+    } else {
+      need.space_bound = false;
+    }
+    if (stale_pages != 0) {
+      sweep(1024);
+      continue;
+    }
+    if (evict_dead_weight(need)) continue;
+    if (need.space_bound && compact(need, move_budget_bytes)) continue;
+    if (evict_one(need)) continue;
+    if (need.space_bound && !need.last_resort) {
+      need.last_resort = true;
+      continue;
+    }
+    return need.own_only ? StoreOutcome::kQuota : StoreOutcome::kNoRoom;
+  }
+}
+
+// Empties one extent by moving its records within their pool. False: nothing to gain, or this store has moved
+// enough.
+bool Node::State::compact(const Need& need, std::uint64_t& budget_bytes) {
+  const auto movable = [&](PoolId pool, SlotId slot) {
+    const auto owner = slot_owner.find(slot_name(pool, slot));
+    if (owner == slot_owner.end()) return false;  // taken for a store that is being admitted
+    const Residence& set = *residences.at(owner->second.first);
+    if (set.state != ResidenceState::kResident && set.state != ResidenceState::kStaged) return false;
+    if (TIERCEL_FAULT(move_under_lease)) return true;
+    return set.leases == 0 && set.copies == 0;
+  };
+  const auto moves = space.plan_compaction(need.pool(), std::min(budget_bytes, options.move_bytes_max),
+                                           movable, need.last_resort);
+  if (!moves) return false;
+  for (const Move& move : *moves) {
+    const auto owner = slot_owner.at(slot_name(move.pool, move.from));
+    Residence& set = *residences.at(owner.first);
+    const Form& form = *space_of(set.ns).form;
+    const ClassForm& cls = form.form->classes[set.cls.value()];
+    const auto from = space.spans(move.pool, move.from);
+    const auto to = space.spans(move.pool, move.to);
+    const std::uint64_t kept =
+        form.header_bytes[set.cls.value()] + world.arena.payload_kept(cls.record_bytes);
+    move_record(from, to, kept, world.arena);
+    world.arena.discard(from);
+    space.release(move.pool, move.from);
+    slot_owner.erase(slot_name(move.pool, move.from));
+    slot_owner[slot_name(move.pool, move.to)] = owner;
+    set.slots[owner.second.value()] = move.to;
+    ++stats.records_moved;
+    stats.bytes_moved += kept;
+    budget_bytes -= std::min(budget_bytes, form.slot_bytes[set.cls.value()]);
+  }
+  return !moves->empty();
+}
+
+// Window records that no resume point came to need, and pages below a lost one: worth nothing, so they go
+// first. Not under `lru`, which knows pages only.
+bool Node::State::evict_dead_weight(const Need& need) {
+  if (policy->pages_only()) return false;
+  while (!dead_windows.empty()) {
+    Residence* set = residence(dead_windows.front());
+    const bool dead = set != nullptr && set->page != nullptr && set->state == ResidenceState::kResident &&
+                      set->page->window_refs[set->cls.value()] == 0;
+    if (dead && set->page->last_sequence == need.access.sequence) break;  // its point may be on its way
+    dead_windows.pop_front();
+    if (!dead) continue;
+    Page* page = set->page;
+    ++stats.windows_dropped;
+    drop_set(*page, set->cls, Cause::kEvicted, Ending::kEvicted);
+    prune(page);
+    return true;
+  }
+  for (std::size_t tries = std::min<std::size_t>(first_victims.size(), 64); tries != 0; --tries) {
+    const std::uint64_t uid = first_victims.front();
+    first_victims.pop_front();
+    const auto at = pages_by_uid.find(uid);
+    if (at == pages_by_uid.end() || !at->second->visible) continue;
+    bool below_gap = false;
+    for (const Page* up = at->second->parent; up != nullptr && !below_gap; up = up->parent)
+      below_gap = !up->visible;
+    if (!below_gap) continue;
+    const CandidateId id = candidate(*at->second, CandidateKind::kPage);
+    if (at->second->visible_children == 0 && evictable(id, need)) {
+      evict(id, need);
+      return true;
+    }
+    first_victims.push_back(uid);
+  }
+  return false;
+}
+
+bool Node::State::evict_one(const Need& need) {
+  const auto victim = policy->victim(need.access, [&](CandidateId id) { return evictable(id, need); });
+  if (!victim) return false;
+  evict(*victim, need);
+  return true;
+}
+
+bool Node::State::evictable(CandidateId id, const Need& need) {
+  const Page& page = *pages_by_uid.at(id.value() / 64);
+  if (page.last_sequence == need.access.sequence) return false;  // of the request that asks
+  if (page.pinned_until > now()) return false;
+  const std::uint64_t tag = id.value() % 64;
+  const auto leaves = [&](const ClassForm& cls) {
+    if (tag == 0) return true;
+    return tag == 1 ? cls.is_state() || cls.is_window() : cls.id.value() == tag - 2;
+  };
+  bool helps_space = false;
+  std::uint64_t bytes = 0;
+  for (const ClassForm& cls : page.form->form->classes) {
+    const Residence* set = page.sets[cls.id.value()];
+    if (set == nullptr || !leaves(cls)) continue;
+    if (tag == 1 && cls.is_window() && set->leases != 0) continue;  // stays under its lease, harmless
+    if ((set->leases != 0 || set->copies != 0) && !TIERCEL_FAULT(evict_under_lease)) return false;
+    bytes += set->payload_bytes;
+    helps_space |= space.may_take(need.pool(), set->pool, need.last_resort);
+  }
+  if (need.space_bound && !helps_space && tag != 1) return false;
+  const Namespace& ns = *namespaces.at(page.name.ns);
+  if (need.own_only && page.name.ns != need.ns) return false;
+  return page.name.ns == need.ns || ns.bytes >= ns.bytes_min + bytes;
+}
+
+void Node::State::evict(CandidateId id, const Need& need) {
+  Page& page = *pages_by_uid.at(id.value() / 64);
+  const std::uint64_t tag = id.value() % 64;
+  if (tag == 0) {
+    hide_page(page, PastEvent{Cause::kEvicted, now(), need.ns}, Ending::kEvicted);
+  } else if (tag == 1) {
+    const bool had_state = (page.presence & page.form->states) != 0;
+    for (const ClassForm& cls : page.form->form->classes)
+      if (cls.is_state() && page.sets[cls.id.value()] != nullptr)
+        drop_set(page, cls.id, Cause::kEvicted, Ending::kEvicted);
+    if (!had_state) drop_point(page, Cause::kEvicted);
+  } else {
+    drop_set(page, ClassId(static_cast<std::uint16_t>(tag - 2)), Cause::kEvicted, Ending::kEvicted);
+  }
+  prune(&page);
+}
+
+}  // namespace tiercel

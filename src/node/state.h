@@ -1,0 +1,455 @@
+// What stands behind the node's calls: pages, the residences that own slots, tickets, operations, and the
+// steps between them.
+//
+// A *residence* is one class-set that owns slots: from reservation to the last lease's end. A page points at
+// the residences that may be found; a residence that has left its page (hidden) keeps its slots until nobody
+// reads or writes them.
+//
+// Threads: the control thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "index/history.h"
+#include "index/policy.h"
+#include "memory/space.h"
+#include "node/node.h"
+#include "transfer/record_copy.h"
+
+namespace tiercel {
+
+struct Page;
+struct Form;
+
+// How a residence came to leave, as its writer will be told.
+enum class Ending : std::uint8_t { kNone, kStale, kExpired, kAborted, kFailed, kEvicted };
+
+struct Residence {
+  std::uint64_t id = 0;
+  NamespaceId ns;
+  Key key;
+  ClassId cls;
+  PoolId pool;
+  std::uint32_t generation = 0;  // never 0; in the record's header, compared by every load
+  std::vector<SlotId> slots;     // one per shard
+  std::uint64_t payload_bytes = 0;
+  ResidenceState state = ResidenceState::kWriting;
+  Page* page = nullptr;  // null once it has left its page
+  Ending ending = Ending::kNone;
+  // While it is written:
+  SessionId session;
+  std::uint64_t computation = 0;  // one computation per class-set: shards never come from different ones
+  std::uint64_t shards_claimed = 0, shards_written = 0;  // bit per shard
+  std::vector<OperationId> waiters;  // stores to be told when it becomes visible or leaves
+  Time deadline{0};
+  bool charged = false;       // to `session`, as reserved
+  bool client_holds = false;  // the client itself may still write to the slots
+  // While it is read:
+  std::uint32_t leases = 0;
+  std::uint32_t copies = 0;  // tasks under way that use its slots
+  bool verified = false;     // once in this residency
+};
+
+struct PageName {
+  NamespaceId ns;
+  Key key;
+  friend auto operator<=>(const PageName&, const PageName&) = default;
+};
+
+struct Page {
+  PageName name;
+  Form* form = nullptr;
+  Page* parent = nullptr;  // known from stores; its entry stays while it has children here, resident or not
+  std::vector<Page*> children;
+  std::size_t child_at = 0;  // its place in the parent's list
+  std::uint64_t uid = 0;     // for candidate ids
+  std::uint64_t birth = 0;   // the namespace's mark when it came; older than the mark = cleared
+  std::uint64_t length = 0;  // pages of the prefix that ends here; 0 unknown
+  bool visible = false;
+  Presence presence = 0;         // classes that may be found
+  std::vector<Residence*> sets;  // per class; writing, staged or resident
+  std::uint32_t visible_children = 0;
+  std::uint64_t last_sequence = 0;         // of the last request that stored or used it
+  std::vector<std::uint32_t> window_refs;  // per class: resident resume points whose window covers this page
+  bool point = false;                      // a resume point hangs here
+  bool point_wanted = false;               // asked for (models with windows and no state)
+  std::uint64_t point_reach = 0;           // ancestors (itself included) that its references were given to
+  std::uint64_t point_sequence = 0;        // of the request that made it
+  Time pinned_until{0};
+  bool any_set() const {
+    for (const Residence* set : sets)
+      if (set != nullptr) return true;
+    return false;
+  }
+};
+
+struct Form {
+  FormId id;
+  std::shared_ptr<const StorageForm> form;
+  std::vector<PoolId> pools;  // per class
+  std::vector<std::uint64_t> header_bytes, slot_bytes;
+  Presence required = 0, states = 0, windows = 0;
+  std::map<std::pair<ClassId, ShardId>, std::shared_ptr<const DevicePool>> engine;
+  std::uint64_t mark = 0;  // grows with every clear of the form
+  std::uint64_t weights_epoch = 0;
+  std::uint64_t pages = 0;  // with any class-set, of the current marks
+};
+
+struct Namespace {
+  NamespaceId id;
+  Form* form = nullptr;
+  ContentIdentity identity;
+  Digest root{};
+  std::uint64_t mark = 0;        // grows with every clear of the namespace
+  std::uint64_t pages = 0;       // of pages_mark
+  std::uint64_t pages_mark = 0;  // the combined mark that `pages` counts
+  std::uint64_t bytes = 0;       // payload of residences that have not left
+  std::uint64_t bytes_min = 0;
+  std::optional<std::uint64_t> bytes_max;
+  std::uint64_t combined_mark() const { return mark + form->mark; }
+};
+
+struct Session {
+  SessionId id;
+  SessionOptions options;
+  std::uint64_t bytes_max = 0;
+  std::uint64_t leased_bytes = 0, reserved_bytes = 0;
+};
+
+struct Request {
+  RequestId id;
+  SessionId session;
+  std::uint64_t sequence = 0;
+  std::map<PageName, Reason> failed;  // pages whose load failed for it: not offered to it again
+};
+
+struct Lease {
+  std::uint64_t residence = 0;
+  std::uint64_t page = 0;  // number in the chain
+  ClassId cls;
+  std::uint32_t generation = 0;
+};
+
+struct Ticket {
+  TicketId id;
+  SessionId session;
+  NamespaceId ns;
+  RequestId request;
+  std::vector<Key> keys;
+  std::vector<std::uint64_t> held;
+  TicketView view;
+  std::vector<Lease> leases;  // sorted by (page, class)
+  std::uint64_t leased_bytes = 0;
+  std::uint32_t loads = 0;  // under way; the ticket outlives them
+  bool released = false;
+  Time expires{0};
+};
+
+// One record of a load.
+struct LoadItem {
+  std::size_t target = 0;   // index into LoadRequest::targets
+  std::uint64_t entry = 0;  // index into that target's slots
+  std::uint64_t page = 0;
+  std::uint64_t residence = 0;
+  Status status;  // of its last copy
+};
+
+enum class LoadPhase : std::uint8_t { kVerify, kCopy, kFinished };
+
+struct Load {
+  OperationId id;
+  TicketId ticket;
+  LoadRequest request;
+  Form* form = nullptr;
+  std::uint64_t length = 0;  // being attempted
+  LoadPhase phase = LoadPhase::kVerify;
+  std::size_t layer_at = 0;  // layered: position in request.layers
+  std::vector<LoadItem> items;
+  std::set<std::pair<std::uint64_t, ClassId>> failed;         // (page, class) that could not be delivered
+  std::set<std::pair<std::size_t, std::uint64_t>> delivered;  // (target, page)
+  std::set<std::pair<std::size_t, std::uint64_t>> damaged;
+  std::uint64_t outstanding = 0;  // copies submitted or queued
+  std::optional<Status> ending;   // cancelled, timed out, failed: no further copies
+  bool answered = false;          // its completion was given
+  Time deadline{0};
+};
+
+struct Store {
+  OperationId id;
+  SessionId session;
+  RequestId request;
+  std::vector<StoreOutcome> outcomes;
+  std::vector<std::uint64_t> residences;  // per item, 0 = none
+  std::set<std::uint64_t> unseen;         // residences neither visible nor gone
+  std::vector<ShardId> shards;            // per item
+  std::uint64_t outstanding = 0;
+  bool answered = false;
+  bool ran_late = false;  // answered by its deadline while copies ran
+};
+
+struct Reservation {
+  ReservationId id;
+  SessionId session;
+  RequestId request;
+  NamespaceId ns;
+  std::vector<StoreItem> items;
+  std::vector<StoreOutcome> outcomes;
+  std::vector<std::uint64_t> residences;
+  bool expired = false;  // quarantined: only to be given back
+};
+
+// A copy that waits for its turn within the in-flight bytes.
+struct PendingCopy {
+  OperationId operation;
+  std::uint64_t index = 0;
+  std::uint64_t residence = 0;
+  std::uint64_t bytes = 0;
+  RecordCopy copy;
+};
+struct RunningCopy {
+  std::uint64_t residence = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct Node::State {
+  State(NodeOptions node_options, World node_world, std::uint64_t extents);
+
+  NodeOptions options;
+  World world;
+  Space space;
+  History history;
+  std::unique_ptr<EvictionPolicy> policy;
+  Stats stats;
+  std::uint64_t last_id = 0;  // sessions, tickets, operations, residences, pages: one counter, never reused
+  std::uint32_t last_generation = 0;
+  std::uint64_t last_sequence = 0;
+  bool suspended = false;
+  bool suspending = false;
+
+  std::map<FormId, std::unique_ptr<Form>> forms;
+  std::unordered_map<NamespaceId, std::unique_ptr<Namespace>> namespaces;
+  std::map<std::pair<Digest, FormId>, NamespaceId> namespace_by_content;
+  std::map<SessionId, Session> sessions;
+  std::map<RequestId, Request> requests;
+  std::map<PageName, Page> pages;  // the model index
+  std::unordered_map<std::uint64_t, Page*> pages_by_uid;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Residence>> residences;
+  std::map<TicketId, Ticket> tickets;
+  std::map<OperationId, Load> loads;
+  std::map<OperationId, Store> stores;
+  std::map<ReservationId, Reservation> reservations;
+
+  std::shared_ptr<CopyDoneQueue> copies_done;
+  std::deque<PendingCopy> pending_copies;
+  std::map<std::pair<OperationId, std::uint64_t>, RunningCopy> running_copies;
+  std::map<std::uint64_t, std::vector<PendingCopy>> waiting_for_event;
+  std::unordered_set<std::uint64_t> events_fired;
+  std::deque<std::uint64_t> events_fired_order;
+
+  std::multimap<Time, std::uint64_t> residence_deadlines;
+  std::multimap<Time, TicketId> ticket_deadlines;
+  std::multimap<Time, OperationId> operation_deadlines;
+
+  std::deque<std::uint64_t> dead_windows;  // residences of window records that no point needed when they came
+  std::deque<std::uint64_t> first_victims;  // uids of pages below a lost one
+  std::uint64_t occupied_pages = 0;         // with any class-set
+  std::uint64_t stale_pages = 0;            // cleared, not swept yet
+  std::optional<PageName> sweep_at;
+  std::set<std::pair<Time, PageName>> pins;
+
+  // Probes of first pages, for other_identity: bounded, oldest out first.
+  struct ProbeEntry {
+    NamespaceId ns;
+    Key key;
+  };
+  std::map<std::pair<std::string, Probe>, std::vector<ProbeEntry>> probes;  // by (tenant salt, probe)
+  std::deque<std::pair<std::string, Probe>> probe_order;
+
+  // Different requests that asked for a page not stored: write_through_selective.
+  struct Sighting {
+    RequestId last;
+    std::uint32_t requests = 0;
+  };
+  std::map<PageName, Sighting> sightings;
+  std::deque<PageName> sighting_order;
+
+  std::vector<Completion> completions;
+  std::deque<Event> events;
+  std::uint64_t event_sequence = 0;
+  std::uint64_t events_lost = 0;
+
+  Time now() const { return world.clock.now(); }
+  std::uint64_t next_id() { return ++last_id; }
+  Namespace& space_of(NamespaceId ns) { return *namespaces.at(ns); }
+  bool knows(NamespaceId ns) const { return namespaces.contains(ns); }
+
+  // -- pages.cc: what may be found, and how it leaves --
+  bool current(const Page& page) const;        // not cleared since it came
+  Page* find(NamespaceId ns, const Key& key);  // current entries only, placeholders included
+  const Page* find(NamespaceId ns, const Key& key) const;
+  Page& entry(NamespaceId ns, const Key& key);  // makes a placeholder
+  void link_parent(Page& page, const std::optional<Key>& parent);
+  void prune(Page* page);  // drops the entry, and lost ancestors, when nothing hangs on it
+  void occupy(Page& page);
+  void vacate(Page& page);
+  void publish(Page& page, Residence& staged);
+  void become_visible(Page& page);
+  void set_resident(Page& page, Residence& set);
+  void hide_set(Page& page, ClassId cls, Ending ending);  // the residence leaves its page
+  // All class-sets leave; `event` is remembered as the page's past.
+  void hide_page(Page& page, const PastEvent& event, Ending ending);
+  void drop_set(Page& page, ClassId cls, Cause cause, Ending ending);  // a sparse or optional one alone
+  void damaged(Residence& residence);
+  void lose_descendants_first(Page& lost);
+  void make_point(Page& page);
+  void drop_point(Page& page, Cause cause);
+  std::uint64_t page_payload(const Page& page) const;
+  std::uint64_t point_payload(const Page& page) const;
+  void free_if_unused(Residence& residence);
+  void tell_waiters(Residence& residence);
+  void remove_tree(Page& page);
+  void unpin_page(Page& page);
+  std::size_t sweep(std::size_t visits_max);
+  CandidateId candidate(const Page& page, CandidateKind kind, ClassId cls = ClassId{}) const;
+  void push_event(EventKind kind, const Page& page, Presence classes, Cause cause = Cause::kNeverStored);
+  void queue_event(Event event);
+  void push_cleared(FormId form, NamespaceId ns);
+  void charge(Residence& residence);
+  void uncharge(Residence& residence);
+
+  // -- room.cc: what must go so that a record may come --
+  struct Need {
+    NamespaceId ns;
+    Form* form = nullptr;
+    ClassId cls;
+    bool new_page = false;
+    Access access;
+    bool last_resort = false;  // floors and take-back rules no longer hold
+    bool own_only = false;     // the namespace is at its maximum: only its own pages may go
+    bool space_bound = false;  // extents are what is missing
+    PoolId pool() const { return form->pools[cls.value()]; }
+    std::uint64_t bytes() const { return form->form->classes[cls.value()].set_bytes(); }
+  };
+  // One slot per shard of the class-set, or why there is no room. Evicts, sweeps and moves as needed.
+  StoreOutcome make_room(Need need, std::vector<SlotId>& slots);
+  bool within_limits(Need& need);
+  bool never_fits(const Need& need) const;
+  bool compact(const Need& need, std::uint64_t& budget_bytes);
+  bool evict_one(const Need& need);
+  bool evict_dead_weight(const Need& need);
+  bool evictable(CandidateId id, const Need& need);
+  void evict(CandidateId id, const Need& need);
+  bool take_slots(const Need& need, std::vector<SlotId>& slots);
+  std::unordered_map<std::uint64_t, std::pair<std::uint64_t, ShardId>> slot_owner;  // by slot_name
+  static std::uint64_t slot_name(PoolId pool, SlotId slot) {
+    return static_cast<std::uint64_t>(pool.value()) << 32 | slot.value();
+  }
+  Residence* residence(std::uint64_t id) {
+    const auto at = residences.find(id);
+    return at != residences.end() ? at->second.get() : nullptr;
+  }
+
+  // -- match.cc --
+  Access access_of(RequestId request, SessionId session);
+  Request* request_of(RequestId request, SessionId session);  // begins it when new; null for 0
+  Status check_match(const MatchQuery& query) const;
+  Presence visible_presence(const MatchQuery& query, const Request* request, const Key& key,
+                            const Page* page) const;
+  // Longest restorable length whose records fit the session's bound; fills the ticket's view and leases.
+  void answer(Ticket& ticket, const MatchQuery& query, const Request* request);
+  std::vector<PageView> views_from(const Ticket& ticket, const MatchQuery& query, const Request* request,
+                                   std::span<Page* const> found, std::span<const Presence> presence);
+  PageView page_view(NamespaceId ns, const Key& key, const Page* page, const Request* request) const;
+  void explain_elsewhere(const MatchQuery& query, std::uint64_t page, PageView& view) const;
+  void remember_probe(const MatchQuery& query);
+  void remember_sightings(const MatchQuery& query);
+  void touch_page(Page& page, const Access& access);
+  // Leases every record that a resume at `length` needs and the engine does not hold; false (and nothing
+  // leased) when the session's bound does not allow it.
+  bool lease_for(Ticket& ticket, std::span<Page* const> found, std::uint64_t length);
+  void add_lease(Ticket& ticket, Residence& set, std::uint64_t page);
+  const Lease* lease_of(const Ticket& ticket, std::uint64_t page, ClassId cls) const;
+  void end_leases(Ticket& ticket);
+  void drop_ticket(TicketId id);
+
+  // -- load.cc --
+  Status check_load(const LoadRequest& request, const Ticket& ticket) const;
+  Status check_target(const LoadTarget& target, const LoadRequest& request, const Ticket& ticket) const;
+  Status check_layers(LoadRequest& request, const Ticket& ticket) const;
+  bool servable(const Lease& lease);  // what was leased is still what its page would give
+  Presence load_presence(const Load& load, const Ticket& ticket, std::uint64_t page);
+  void attempt(Load& load,
+               std::uint64_t at_most);  // the longest length that can still be had, and its copies
+  void gather(Load& load, Ticket& ticket);
+  void gather_item(Load& load, Ticket& ticket, std::size_t target, std::uint64_t page);
+  std::optional<LayerRange> layers_of(const Load& load, const ClassForm& cls) const;
+  void start_verify(Load& load);
+  void start_copy(Load& load);
+  void load_step(Load& load);  // its copies have all ended
+  bool take_failures(Load& load);
+  bool still_current(const Load& load);
+  bool after_copy(Load& load);
+  void give_layer(const Load& load);
+  LoadResult load_result(const Load& load, Status status, std::uint64_t length);
+  ItemOutcome item_outcome(const Load& load, const Ticket& ticket, std::size_t target, std::uint64_t entry,
+                           std::uint64_t length);
+  void answer_load(Load& load, Status status, std::uint64_t length);
+  void end_load(Load& load);  // nothing of it runs any more; `load` is gone afterwards
+  void refuse_again(const Load& load, std::uint64_t page, Reason reason);
+
+  // -- copies.cc --
+  RecordPlace place_of(const Residence& residence, ShardId shard) const;
+  // Counts as outstanding of its operation from here on.
+  void queue_copy(PendingCopy copy, std::uint64_t after_event);
+  void pump();                                        // submits what the in-flight bytes allow
+  std::uint64_t drop_pending(OperationId operation);  // copies not submitted yet; returns how many
+  std::size_t finish_copies();
+
+  // -- store.cc --
+  struct Admission {
+    StoreOutcome outcome = StoreOutcome::kInvalid;
+    std::uint64_t residence = 0;
+  };
+  Status check_store(const StoreRequest& request) const;
+  bool valid(const StoreRequest& request, const StoreItem& item, bool client_writes) const;
+  Admission admit(const StoreRequest& request, const StoreItem& item, std::uint64_t computation,
+                  bool client_writes);
+  Admission join(Residence& set, const StoreItem& item, std::uint64_t computation, bool client_writes);
+  StoreOutcome refused(const StoreRequest& request, const StoreItem& item, StoreOutcome why);
+  Residence& new_residence(const StoreRequest& request, const StoreItem& item, std::vector<SlotId> slots);
+  void add_store(OperationId id, const StoreRequest& request, std::vector<StoreOutcome> outcomes,
+                 std::vector<std::uint64_t> members, CopyKind kind);
+  void store_copy_done(Store& store, std::uint64_t index, const Status& status);
+  void shard_written(Residence& residence, ShardId shard);
+  bool reattach(Residence& residence);
+  void answer_store(Store& store);
+  void end_store_if_done(OperationId id);
+  void abort_residence(std::uint64_t id, Ending ending);
+  void give_back(Reservation& reservation, Ending ending);
+  StoreOutcome outcome_of(const Residence& residence, StoreOutcome so_far) const;
+  Presence wanted(const OfferRequest& request, const Form& form, std::uint64_t number,
+                  const Page* page) const;
+
+  // -- lifetime.cc --
+  std::size_t expire();
+  std::size_t expire_residences();
+  std::size_t expire_tickets();
+  void operation_timed_out(OperationId id);
+  void cancel_load(Load& load, Status why);
+  void cancel_store(Store& store, Ending why);
+  void finish_suspension();
+  void give(Completion completion);
+  void give_quiescent(OperationId operation);
+  bool retired(const Namespace& ns) const { return ns.identity.weights_epoch < ns.form->weights_epoch; }
+};
+
+}  // namespace tiercel

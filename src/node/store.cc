@@ -1,0 +1,472 @@
+// Stores: reservations of class-sets, copies into them, commits. Records come in any class order, in separate
+// calls; a page becomes visible in one step, and what came too late never does.
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/fault.h"
+#include "node/state.h"
+
+namespace tiercel {
+
+std::string_view outcome_name(StoreOutcome outcome) {
+  static constexpr std::array<std::string_view, 13> kNames = {
+      "accepted",     "committed", "already_present", "being_written", "no_room", "too_large", "quota",
+      "rate_limited", "stale",     "expired",         "aborted",       "failed",  "invalid"};
+  return kNames[static_cast<std::size_t>(outcome)];
+}
+
+namespace {
+
+std::optional<Cause> cause_of(StoreOutcome outcome) {
+  switch (outcome) {
+    case StoreOutcome::kNoRoom:
+      return Cause::kNoRoom;
+    case StoreOutcome::kTooLarge:
+      return Cause::kTooLarge;
+    case StoreOutcome::kQuota:
+      return Cause::kQuota;
+    case StoreOutcome::kRateLimited:
+      return Cause::kRateLimited;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+// ---- admission ----
+
+Status Node::State::check_store(const StoreRequest& request) const {
+  if (!sessions.contains(request.session))
+    return Status{Code::kInvalidArgument,
+                  fmt::format("store: session {} is not open", request.session.value())};
+  if (!knows(request.ns))
+    return Status{Code::kInvalidArgument, fmt::format("store: namespace {} is not open", request.ns.value())};
+  if (options.off) return Status{Code::kUnavailable, "store: the cache is switched off"};
+  if (suspended)
+    return Status{Code::kFailedPrecondition,
+                  "store: the node is suspended; call resume and register memory first"};
+  if (loads.size() + stores.size() + reservations.size() >= options.operations_max)
+    return Status{Code::kResourceExhausted,
+                  fmt::format("store: {} operations are under way; wait for some (operations_max)",
+                              options.operations_max)};
+  return {};
+}
+
+bool Node::State::valid(const StoreRequest& request, const StoreItem& item, bool client_writes) const {
+  const Form& form = *namespaces.at(request.ns)->form;
+  if (item.cls.value() >= form.form->classes.size()) return false;
+  const ClassForm& cls = form.form->classes[item.cls.value()];
+  if (item.shard.value() >= cls.shards || item.length == 0) return false;
+  if (item.length == 1 && item.parent) return false;
+  if (item.parent && *item.parent == item.key) return false;
+  if (item.bytes && *item.bytes != cls.record_bytes) return false;
+  if (client_writes) return true;
+  const auto engine = form.engine.find({item.cls, item.shard});
+  return engine != form.engine.end() && item.slot < engine->second->slots;
+}
+
+// A refusal is remembered as the page's reason, unless the page is there all the same.
+StoreOutcome Node::State::refused(const StoreRequest& request, const StoreItem& item, StoreOutcome why) {
+  ++stats.stores_refused;
+  const Page* page = find(request.ns, item.key);
+  if (page == nullptr || (!page->visible && !page->any_set()))
+    if (const auto cause = cause_of(why))
+      history.left(request.ns, item.key, PastEvent{*cause, now(), NamespaceId{}});
+  return why;
+}
+
+Node::State::Admission Node::State::join(Residence& set, const StoreItem& item, std::uint64_t computation,
+                                         bool client_writes) {
+  const std::uint64_t bit = std::uint64_t{1} << item.shard.value();
+  const bool same = set.computation == computation || TIERCEL_FAULT(mixed_shards);
+  if (set.state != ResidenceState::kWriting || !same || (set.shards_claimed & bit) != 0)
+    return {StoreOutcome::kBeingWritten, 0};
+  set.shards_claimed |= bit;
+  set.client_holds |= client_writes;
+  return {StoreOutcome::kAccepted, set.id};
+}
+
+Node::State::Admission Node::State::admit(const StoreRequest& request, const StoreItem& item,
+                                          std::uint64_t computation, bool client_writes) {
+  if (!valid(request, item, client_writes)) return {StoreOutcome::kInvalid, 0};
+  Namespace& ns = space_of(request.ns);
+  if (retired(ns)) return {StoreOutcome::kStale, 0};
+  const Access access = access_of(request.request, request.session);
+  if (Page* page = find(request.ns, item.key); page != nullptr && page->sets[item.cls.value()] != nullptr) {
+    Residence& set = *page->sets[item.cls.value()];
+    if (set.state != ResidenceState::kResident) return join(set, item, computation, client_writes);
+    touch_page(*page, access);
+    if (item.resume_point && page->form->states == 0 && !page->point) make_point(*page);
+    return {StoreOutcome::kAlreadyPresent, 0};
+  }
+  const ClassForm& cls = ns.form->form->classes[item.cls.value()];
+  Need need;
+  need.ns = request.ns;
+  need.form = ns.form;
+  need.cls = item.cls;
+  need.access = access;
+  if (never_fits(need)) return {refused(request, item, StoreOutcome::kTooLarge), 0};
+  const Session& session = sessions.at(request.session);
+  if (session.leased_bytes + session.reserved_bytes + cls.set_bytes() > session.bytes_max)
+    return {refused(request, item, StoreOutcome::kRateLimited), 0};
+  const Page* before = find(request.ns, item.key);
+  need.new_page = before == nullptr || !before->any_set();
+  std::vector<SlotId> slots;
+  if (const StoreOutcome room = make_room(need, slots); room != StoreOutcome::kAccepted)
+    return {refused(request, item, room), 0};
+  Residence& set = new_residence(request, item, std::move(slots));
+  set.computation = computation;
+  set.shards_claimed = std::uint64_t{1} << item.shard.value();
+  set.client_holds = client_writes;
+  set.page->last_sequence = access.sequence;
+  set.page->point_wanted |= item.resume_point;
+  return {StoreOutcome::kAccepted, set.id};
+}
+
+Residence& Node::State::new_residence(const StoreRequest& request, const StoreItem& item,
+                                      std::vector<SlotId> slots) {
+  Page& page = entry(request.ns, item.key);
+  link_parent(page, item.parent);
+  if (page.length == 0) page.length = item.length;
+  const ClassForm& cls = page.form->form->classes[item.cls.value()];
+  if (!page.any_set()) occupy(page);
+  auto made = std::make_unique<Residence>();
+  Residence& set = *made;
+  set.id = next_id();
+  set.ns = request.ns;
+  set.key = item.key;
+  set.cls = item.cls;
+  set.pool = page.form->pools[item.cls.value()];
+  set.slots = std::move(slots);
+  for (std::size_t shard = 0; shard < set.slots.size(); ++shard)
+    slot_owner[slot_name(set.pool, set.slots[shard])] = {set.id, ShardId(static_cast<std::uint16_t>(shard))};
+  if (++last_generation == 0) ++last_generation;
+  set.generation = last_generation;
+  set.payload_bytes = cls.set_bytes();
+  set.page = &page;
+  set.session = request.session;
+  set.deadline = now() + options.reservation_ttl;
+  residence_deadlines.emplace(set.deadline, set.id);
+  page.sets[item.cls.value()] = &set;
+  stats.payload_bytes += set.payload_bytes;
+  space_of(request.ns).bytes += set.payload_bytes;
+  residences.emplace(set.id, std::move(made));
+  charge(set);
+  return set;
+}
+
+// ---- the calls ----
+
+Result<StoreAnswer> Node::store(StoreRequest request) {
+  State& s = *state_;
+  TIERCEL_RETURN_IF_ERROR(s.check_store(request));
+  StoreAnswer answer;
+  const OperationId id(s.next_id());
+  const std::uint64_t computation =
+      request.request != RequestId{} ? request.request.value() * 2 : id.value() * 2 + 1;
+  std::vector<std::uint64_t> members;
+  bool any = false;
+  for (const StoreItem& item : request.items) {
+    const State::Admission admission = s.admit(request, item, computation, false);
+    answer.outcomes.push_back(admission.outcome);
+    members.push_back(admission.residence);
+    any |= admission.outcome == StoreOutcome::kAccepted;
+  }
+  if (!any) return answer;
+  answer.operation = id;
+  s.add_store(id, request, answer.outcomes, std::move(members), CopyKind::kStore);
+  s.pump();
+  return answer;
+}
+
+void Node::State::add_store(OperationId id, const StoreRequest& request, std::vector<StoreOutcome> outcomes,
+                            std::vector<std::uint64_t> members, CopyKind kind) {
+  Store& store = stores[id];
+  store.id = id;
+  store.session = request.session;
+  store.request = request.request;
+  store.outcomes = std::move(outcomes);
+  store.residences = std::move(members);
+  operation_deadlines.emplace(now() + request.deadline.value_or(options.operation_deadline), id);
+  const Form& form = *space_of(request.ns).form;
+  for (std::size_t i = 0; i < request.items.size(); ++i) {
+    const StoreItem& item = request.items[i];
+    store.shards.push_back(item.shard);
+    if (store.outcomes[i] != StoreOutcome::kAccepted) continue;
+    Residence& set = *residence(store.residences[i]);
+    if (store.unseen.insert(set.id).second) set.waiters.push_back(id);
+    PendingCopy copy{id, i, set.id, form.form->classes[item.cls.value()].record_bytes, {}};
+    copy.copy.kind = kind;
+    copy.copy.place = place_of(set, item.shard);
+    if (kind == CopyKind::kStore) {
+      copy.copy.engine = form.engine.at({item.cls, item.shard});
+      copy.copy.slot = item.slot;
+    }
+    ++store.outstanding;
+    queue_copy(std::move(copy), request.after_event);
+  }
+}
+
+Result<ReserveAnswer> Node::reserve(StoreRequest request) {
+  State& s = *state_;
+  TIERCEL_RETURN_IF_ERROR(s.check_store(request));
+  ReserveAnswer answer;
+  const ReservationId id(s.next_id());
+  Reservation reservation;
+  reservation.id = id;
+  reservation.session = request.session;
+  reservation.request = request.request;
+  reservation.ns = request.ns;
+  const std::uint64_t computation =
+      request.request != RequestId{} ? request.request.value() * 2 : id.value() * 2 + 1;
+  bool any = false;
+  for (const StoreItem& item : request.items) {
+    const State::Admission admission = s.admit(request, item, computation, true);
+    answer.outcomes.push_back(admission.outcome);
+    reservation.residences.push_back(admission.residence);
+    any |= admission.outcome == StoreOutcome::kAccepted;
+  }
+  if (!any) return answer;
+  answer.reservation = id;
+  reservation.outcomes = answer.outcomes;
+  reservation.items = std::move(request.items);
+  s.reservations.emplace(id, std::move(reservation));
+  return answer;
+}
+
+std::vector<ArenaSpan> Node::reserved_spans(ReservationId reservation, std::size_t item) const {
+  const auto at = state_->reservations.find(reservation);
+  if (at == state_->reservations.end() || item >= at->second.items.size()) return {};
+  const Residence* set = state_->residence(at->second.residences[item]);
+  if (set == nullptr || !set->client_holds) return {};
+  return state_->space.spans(set->pool, set->slots[at->second.items[item].shard.value()]);
+}
+
+Result<OperationId> Node::commit(ReservationId id) {
+  State& s = *state_;
+  const auto at = s.reservations.find(id);
+  if (at == s.reservations.end())
+    return error(Code::kNotFound, "commit: the reservation has ended; reserve again");
+  Reservation reservation = std::move(at->second);
+  s.reservations.erase(at);
+  if (reservation.expired) {
+    s.give_back(reservation, Ending::kExpired);
+    return error(Code::kFailedPrecondition,
+                 "commit: the reservation's deadline has passed, its slots were quarantined and are given "
+                 "back; reserve again");
+  }
+  StoreRequest request;
+  request.session = reservation.session;
+  request.ns = reservation.ns;
+  request.request = reservation.request;
+  for (std::size_t i = 0; i < reservation.items.size(); ++i) {
+    if (reservation.outcomes[i] != StoreOutcome::kAccepted) continue;
+    Residence* set = s.residence(reservation.residences[i]);
+    if (set != nullptr && set->page != nullptr) continue;
+    reservation.outcomes[i] =
+        set != nullptr ? s.outcome_of(*set, StoreOutcome::kStale) : StoreOutcome::kStale;
+  }
+  request.items = reservation.items;
+  const OperationId operation(s.next_id());
+  s.add_store(operation, request, reservation.outcomes, reservation.residences, CopyKind::kSeal);
+  for (const std::uint64_t member : reservation.residences) {
+    Residence* set = s.residence(member);
+    if (set == nullptr) continue;
+    set->client_holds = false;
+    s.free_if_unused(*set);
+  }
+  s.end_store_if_done(operation);
+  s.pump();
+  return operation;
+}
+
+// The client will not write any more.
+void Node::State::give_back(Reservation& reservation, Ending ending) {
+  for (const std::uint64_t member : reservation.residences) {
+    Residence* set = residence(member);
+    if (set == nullptr) continue;
+    set->client_holds = false;
+    if (set->page != nullptr && set->state != ResidenceState::kResident)
+      abort_residence(member, ending);
+    else
+      free_if_unused(*set);
+  }
+}
+
+void Node::abort(ReservationId id) {
+  const auto at = state_->reservations.find(id);
+  if (at == state_->reservations.end()) return;
+  Reservation reservation = std::move(at->second);
+  state_->reservations.erase(at);
+  state_->give_back(reservation, Ending::kAborted);
+}
+
+void Node::not_stored(NamespaceId ns, std::span<const Key> keys, StoreOutcome why) {
+  const auto cause = cause_of(why);
+  if (!state_->knows(ns) || !cause) return;
+  for (const Key& key : keys) {
+    const Page* page = state_->find(ns, key);
+    if (page == nullptr || (!page->visible && !page->any_set()))
+      state_->history.left(ns, key, PastEvent{*cause, state_->now(), NamespaceId{}});
+  }
+}
+
+// ---- ends of copies ----
+
+StoreOutcome Node::State::outcome_of(const Residence& residence, StoreOutcome so_far) const {
+  if (residence.page != nullptr) return so_far;
+  switch (residence.ending) {
+    case Ending::kExpired:
+      return StoreOutcome::kExpired;
+    case Ending::kAborted:
+      return StoreOutcome::kAborted;
+    case Ending::kFailed:
+      return StoreOutcome::kFailed;
+    case Ending::kNone:
+    case Ending::kStale:
+    case Ending::kEvicted:
+      return StoreOutcome::kStale;
+  }
+  return so_far;
+}
+
+void Node::State::store_copy_done(Store& store, std::uint64_t index, const Status& status) {
+  const OperationId id = store.id;
+  Residence* set = residence(store.residences[index]);
+  if (!status.ok()) {
+    store.outcomes[index] = StoreOutcome::kFailed;
+    if (set != nullptr && set->page != nullptr) abort_residence(set->id, Ending::kFailed);
+  } else if (set != nullptr && (set->page != nullptr || reattach(*set))) {
+    store.outcomes[index] = StoreOutcome::kCommitted;
+    shard_written(*set, store.shards[index]);
+  }  // else: it left while it was written, and the store has been told why
+  --stores.at(id).outstanding;
+  end_store_if_done(id);
+}
+
+// What an attach must never do; here only so that the simulator can prove that it would be seen.
+bool Node::State::reattach(Residence& set) {
+  if (!TIERCEL_FAULT(attach_to_replaced_page)) return false;
+  Page* page = find(set.ns, set.key);
+  if (set.ending != Ending::kStale || page == nullptr || !page->visible ||
+      page->sets[set.cls.value()] != nullptr)
+    return false;
+  set.page = page;
+  set.state = ResidenceState::kWriting;
+  page->sets[set.cls.value()] = &set;
+  space_of(set.ns).bytes += set.payload_bytes;
+  return true;
+}
+
+void Node::State::shard_written(Residence& set, ShardId shard) {
+  set.shards_written |= std::uint64_t{1} << shard.value();
+  if (!current(*set.page)) {
+    if (TIERCEL_FAULT(old_epoch_publishes)) {
+      set.page->birth = space_of(set.ns).combined_mark();
+    } else {
+      ++stats.stale_commits;
+      return abort_residence(set.id, Ending::kStale);
+    }
+  }
+  const std::uint16_t shards = set.page->form->form->classes[set.cls.value()].shards;
+  const std::uint64_t all = shards >= 64 ? UINT64_MAX : (std::uint64_t{1} << shards) - 1;
+  if (set.shards_written != all && !TIERCEL_FAULT(publish_before_all_shards)) return;
+  if (set.state != ResidenceState::kWriting) return;
+  set.state = ResidenceState::kStaged;
+  publish(*set.page, set);
+}
+
+void Node::State::abort_residence(std::uint64_t id, Ending ending) {
+  Residence* set = residence(id);
+  // What has become visible meanwhile stays.
+  if (set == nullptr || set->page == nullptr || set->state == ResidenceState::kResident) return;
+  Page& page = *set->page;
+  hide_set(page, set->cls, ending);
+  if (page.any_set()) return;
+  vacate(page);
+  prune(&page);
+}
+
+void Node::State::answer_store(Store& store) {
+  store.answered = true;
+  Completion completion;
+  completion.kind = CompletionKind::kSourceFree;
+  completion.operation = store.id;
+  completion.quiescent = store.outstanding == 0;
+  completion.store = store.outcomes;
+  give(std::move(completion));
+}
+
+void Node::State::end_store_if_done(OperationId id) {
+  const auto at = stores.find(id);
+  if (at == stores.end() || at->second.outstanding != 0) return;
+  Store& store = at->second;
+  if (!store.answered) answer_store(store);
+  if (store.ran_late) {
+    store.ran_late = false;
+    give_quiescent(id);
+  }
+  if (!store.unseen.empty()) return;
+  Completion completion;
+  completion.kind = CompletionKind::kVisible;
+  completion.operation = id;
+  completion.store = std::move(store.outcomes);
+  stores.erase(at);
+  give(std::move(completion));
+}
+
+// ---- offers ----
+
+Presence Node::State::wanted(const OfferRequest& request, const Form& form, std::uint64_t number,
+                             const Page* page) const {
+  Presence bits = 0;
+  const std::uint64_t end = request.first_page + request.keys.size();
+  const auto is_point = [&](std::uint64_t from, std::uint64_t to) {  // a point's length in [from, to]
+    if (request.points.empty()) return from <= end && end <= to;
+    return std::any_of(request.points.begin(), request.points.end(),
+                       [&](std::uint64_t length) { return from <= length && length <= to; });
+  };
+  for (const ClassForm& cls : form.form->classes) {
+    const std::size_t c = cls.id.value();
+    if (page != nullptr && page->sets[c] != nullptr) continue;
+    bool want = true;
+    if (cls.is_state()) {
+      want = options.retention == SparseRetention::kAll || is_point(number + 1, number + 1);
+    } else if (cls.is_window() && options.retention == SparseRetention::kAtPoints) {
+      want =
+          is_point(number + 1, number + cls.window_pages()) || (page != nullptr && page->window_refs[c] != 0);
+    }
+    if (want) bits |= Presence{1} << c;
+  }
+  return bits;
+}
+
+std::vector<Presence> Node::offer(const OfferRequest& request) {
+  State& s = *state_;
+  std::vector<Presence> answer(request.keys.size());
+  if (!s.knows(request.ns) || s.options.off) return answer;
+  const Form& form = *s.space_of(request.ns).form;
+  const WritePolicy policy = s.options.write_policy;
+  if (policy == WritePolicy::kWriteThrough && request.event != OfferEvent::kComputed) return answer;
+  if (policy == WritePolicy::kWriteThroughSelective && request.event == OfferEvent::kLeaving) return answer;
+  if (policy == WritePolicy::kWriteBack && request.event != OfferEvent::kLeaving) return answer;
+  for (std::size_t i = 0; i < answer.size(); ++i) {
+    const Page* page = s.find(request.ns, request.keys[i]);
+    if (policy == WritePolicy::kWriteThroughSelective) {
+      const auto seen = s.sightings.find(PageName{request.ns, request.keys[i]});
+      if (seen == s.sightings.end() || seen->second.requests < s.options.selective_threshold) {
+        if (page == nullptr || (!page->visible && !page->any_set()))
+          s.history.left(request.ns, request.keys[i], PastEvent{Cause::kSecondTouch, s.now(), NamespaceId{}});
+        continue;
+      }
+    }
+    answer[i] = s.wanted(request, form, request.first_page + i, page);
+  }
+  return answer;
+}
+
+}  // namespace tiercel
