@@ -138,12 +138,12 @@ Result<ModelSpec> with_draft(ModelSpec base, const ModelSpec& draft, std::string
   for (const Group& group : draft.groups) extend(draft_layers, group.layers);
   extend(draft_layers, draft.no_cache_layers);
 
-  const std::size_t base_groups = base.groups.size();
+  const auto base_groups = static_cast<std::ptrdiff_t>(base.groups.size());
   for (Group group : draft.groups) {
     if (std::holds_alternative<StateKind>(group.kind))
       return fault("a draft model with a recurrent state cannot follow (--draft-config)");
     std::optional<std::uint32_t> of;
-    for (std::uint32_t i = 0; i < base_groups; ++i) {
+    for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(base_groups); ++i) {
       const Group& full = base.groups[i];
       if (!std::holds_alternative<FullKind>(full.kind)) continue;
       if (!of || full.tokens_per_entry == group.tokens_per_entry) of = i;
@@ -153,8 +153,21 @@ Result<ModelSpec> with_draft(ModelSpec base, const ModelSpec& draft, std::string
     group.kind = FollowerKind{*of};
     group.need = Need::kOptional;
     for (std::uint32_t& layer : group.layers) layer += base_layers;
-    base.groups.push_back(std::move(group));
+    // A follower has no window, so that a draft's full and window layers of one shape are one group.
+    const auto same =
+        std::find_if(base.groups.begin() + base_groups, base.groups.end(), [&](const Group& other) {
+          return other.kind == group.kind && other.tokens_per_entry == group.tokens_per_entry &&
+                 other.replicated == group.replicated && other.components == group.components;
+        });
+    if (same == base.groups.end()) {
+      base.groups.push_back(std::move(group));
+    } else {
+      same->layers.insert(same->layers.end(), group.layers.begin(), group.layers.end());
+      std::sort(same->layers.begin(), same->layers.end());
+    }
   }
+  std::stable_sort(base.groups.begin() + base_groups, base.groups.end(),
+                   [](const Group& a, const Group& b) { return a.layers.front() < b.layers.front(); });
   base.draft_layers.clear();
   for (std::uint32_t i = 0; i < draft_layers; ++i) base.draft_layers.push_back(base_layers + i);
   if (Status status = validate(base); !status.ok()) return fault(status.message);
