@@ -28,6 +28,9 @@ TEST(HostDevice, RefusesWhatIsNotItsOwn) {
     EXPECT_EQ(device.read(address, two).code, Code::kIoError) << address;
     EXPECT_EQ(device.write(address, two).code, Code::kIoError) << address;
   }
+  std::vector<std::byte> more(17);
+  EXPECT_EQ(device.read(0, more).code, Code::kIoError);
+  EXPECT_EQ(device.write(0, more).code, Code::kIoError);
   EXPECT_EQ(device.write(15, two).message, "device write of 2 bytes at address 15 is outside its 16 bytes");
   EXPECT_TRUE(device.read(16, {}).ok());
 }

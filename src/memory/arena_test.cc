@@ -61,6 +61,7 @@ TEST(ThinArena, KeepsTheFirstBytesOfEachRecordPastFourGiB) {
   EXPECT_EQ(fill(arena, low, 4096 + 100), 1U);
   for (const std::byte b : arena.view(high, 0, 4096)) ASSERT_EQ(b, std::byte{0});
   EXPECT_EQ(arena.view(low, 4195, 1)[0], static_cast<std::byte>(4195 % 251));
+  EXPECT_EQ(arena.view(low, 5000, 16).size(), 16U) << "grows to the furthest byte";
   arena.discard(low);
   EXPECT_EQ(arena.view(low, 4195, 1)[0], std::byte{0}) << "forgotten";
 }

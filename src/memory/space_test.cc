@@ -154,6 +154,27 @@ TEST(Space, CompactionPassesOverWhatMayNotMoveAndWhatIsTooMuch) {
       << "its own free slots serve a pool better than another extent";
 }
 
+TEST(Space, CompactionLooksForTheFewestBytesOverAllPools) {
+  for (const bool cheap_first : {true, false}) {
+    Space space = space_of(4);
+    const std::vector<std::uint64_t> slot_bytes =
+        cheap_first ? std::vector<std::uint64_t>{512, 1024} : std::vector<std::uint64_t>{1024, 512};
+    std::vector<PoolId> owners;
+    for (const std::uint64_t bytes : slot_bytes) {  // two extents each, one record left in either
+      owners.push_back(space.add_pool({bytes, 0}));
+      std::vector<SlotId> slots;
+      for (std::uint64_t i = 0; i < 2 * 4096 / bytes; ++i)
+        slots.push_back(space.allocate(owners.back()).value());
+      for (std::size_t i = 0; i < slots.size(); ++i)
+        if (i != 0 && i != slots.size() / 2) space.release(owners.back(), slots[i]);
+    }
+    const PoolId taker = space.add_pool({4096, 0});
+    const auto moves = space.plan_compaction(taker, 4096, kAnyMoves).value();
+    ASSERT_EQ(moves.size(), 1U);
+    EXPECT_EQ(moves[0].pool, owners[cheap_first ? 0 : 1]) << "512 bytes are fewer than 1024";
+  }
+}
+
 TEST(Space, CompactionNeedsAWholeExtentOfFreeSlots) {
   Space space = space_of(2);
   const PoolId owner = space.add_pool({1024, 0});
@@ -199,7 +220,9 @@ TEST(Space, APoolThatLostAnExtentMayNotTakeOneBackForAWhile) {
   std::vector<SlotId> slots;
   for (int i = 0; i < 3; ++i) slots.push_back(space.allocate(loser).value());
   ASSERT_TRUE(space.allocate(winner));
-  EXPECT_TRUE(space.may_take(loser, winner, false)) << "nothing was lost yet";
+  space.release(loser, slots[0]);
+  ASSERT_EQ(space.allocate(loser), slots[0]);
+  EXPECT_TRUE(space.may_take(loser, winner, false)) << "its own extent used again is no loss";
   space.release(loser, slots[0]);
   const SlotId taken = space.allocate(winner).value();
   EXPECT_FALSE(space.may_take(loser, winner, false));

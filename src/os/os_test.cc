@@ -106,6 +106,21 @@ TEST(Executor, WorkersRunAtTheSameTime) {
   go.count_down();
 }
 
+// Each run brings the next: a queue that never runs dry.
+class Endless final : public Task {
+ public:
+  explicit Endless(Executor& executor) : executor_(executor) {}
+  void run() override { executor_.submit(std::make_unique<Endless>(executor_)); }
+
+ private:
+  Executor& executor_;
+};
+
+TEST(Executor, DestructionDoesNotWaitForTheQueueToRunDry) {
+  ThreadExecutor executor(1);
+  executor.submit(std::make_unique<Endless>(executor));
+}
+
 TEST(Executor, DestructionFinishesWhatRunsAndDropsWhatWaits) {
   std::atomic<int> runs{0}, ends{0};
   std::latch started(1), go(1);
