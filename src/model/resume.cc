@@ -1,6 +1,7 @@
 #include "model/resume.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 
@@ -19,19 +20,26 @@ struct ClassView {
   }
 };
 
-std::vector<ClassView> views(const StorageForm& form, const ResumeQuery& query) {
-  std::vector<ClassView> list;
-  list.reserve(form.classes.size());
-  for (const ClassForm& cls : form.classes)
-    list.push_back({cls, query.held.empty() ? 0 : query.held[cls.id.value()]});
-  return list;
-}
+constexpr std::size_t kClassesMax = 8 * sizeof(Presence);
+
+// The query, class by class; nothing is copied.
+struct Question {
+  const StorageForm& form;
+  const ResumeQuery& query;
+
+  std::size_t classes() const { return form.classes.size(); }
+  ClassView at(std::size_t c) const { return {form.classes[c], query.held.empty() ? 0 : query.held[c]}; }
+  Presence bits(std::uint64_t page) const { return query.pages[page - query.first_page]; }
+  std::uint64_t end() const { return query.first_page + query.pages.size(); }
+};
 
 // The lengths 1..first_page, which rest on nothing but what the engine holds. All classes together allow an
 // interval, which a state narrows to one length.
-void append_held_lengths(const std::vector<ClassView>& classes, std::uint64_t last, ResumeAnswer& answer) {
+void append_held_lengths(const Question& question, ResumeAnswer& answer) {
   std::uint64_t first = 1;
-  for (const ClassView& cls : classes) {
+  std::uint64_t last = std::min(answer.limit_pages, question.query.first_page);
+  for (std::size_t c = 0; c < question.classes(); ++c) {
+    const ClassView cls = question.at(c);
     if (cls.form.is_state()) {
       first = std::max(first, cls.held);
       last = std::min(last, cls.held);
@@ -42,26 +50,21 @@ void append_held_lengths(const std::vector<ClassView>& classes, std::uint64_t la
   for (std::uint64_t length = first; length <= last; ++length) answer.lengths.push_back(length);
 }
 
-// Per class, the first page of the unbroken run of present pages that ends where we stand.
-std::vector<std::uint64_t> runs_before(const std::vector<ClassView>& classes, std::uint64_t first_page) {
-  std::vector<std::uint64_t> starts;
-  starts.reserve(classes.size());
-  for (const ClassView& cls : classes) starts.push_back(cls.held >= first_page ? 0 : first_page);
-  return starts;
-}
-
 // The lengths beyond first_page. Stops at the first page that lacks a required class.
-void append_found_lengths(const std::vector<ClassView>& classes, const ResumeQuery& query,
-                          ResumeAnswer& answer) {
-  std::vector<std::uint64_t> run_starts = runs_before(classes, query.first_page);
+void append_found_lengths(const Question& question, ResumeAnswer& answer) {
+  const std::uint64_t first_page = question.query.first_page;
+  // Per class, the first page of the unbroken run of present pages that ends where we stand.
+  std::array<std::uint64_t, kClassesMax> run_starts;
+  for (std::size_t c = 0; c < question.classes(); ++c)
+    run_starts[c] = question.at(c).held >= first_page ? 0 : first_page;
+
   const std::uint64_t last = std::min(answer.limit_pages, answer.gap);
-  for (std::uint64_t page = query.first_page; page < last; ++page) {
-    const Presence bits = query.pages[page - query.first_page];
+  for (std::uint64_t page = first_page; page < last; ++page) {
     const std::uint64_t length = page + 1;
     bool whole = true;
-    for (std::size_t c = 0; c < classes.size(); ++c) {
-      const ClassView& cls = classes[c];
-      const bool present = cls.has(page, bits);
+    for (std::size_t c = 0; c < question.classes(); ++c) {
+      const ClassView cls = question.at(c);
+      const bool present = cls.has(page, question.bits(page));
       if (!present) run_starts[c] = length;
       if (cls.form.is_state()) whole = whole && present;
       if (cls.form.is_window())
@@ -71,13 +74,14 @@ void append_found_lengths(const std::vector<ClassView>& classes, const ResumeQue
   }
 }
 
-std::uint64_t first_gap(const std::vector<ClassView>& classes, const ResumeQuery& query, std::uint64_t end) {
-  std::uint64_t gap = end;
-  for (const ClassView& cls : classes) {
+std::uint64_t first_gap(const Question& question) {
+  std::uint64_t gap = question.end();
+  for (std::size_t c = 0; c < question.classes(); ++c) {
+    const ClassView cls = question.at(c);
     if (!cls.form.required()) continue;
     std::uint64_t page = std::min(cls.held, gap);
-    if (page >= query.first_page)
-      while (page < gap && cls.has(page, query.pages[page - query.first_page])) ++page;
+    if (page >= question.query.first_page)
+      while (page < gap && cls.has(page, question.bits(page))) ++page;
     gap = std::min(gap, page);
   }
   return gap;
@@ -90,32 +94,33 @@ std::uint64_t lacking_before(const ClassView& cls, std::uint64_t from, std::uint
   return to - std::clamp(cls.held, from, to);
 }
 
-std::uint64_t lacking(const ClassView& cls, const ResumeQuery& query, const ResumeAnswer& answer) {
-  std::uint64_t count = lacking_before(cls, answer.longest, std::min(query.first_page, answer.limit_pages));
-  for (std::uint64_t page = std::max(answer.longest, query.first_page); page < answer.limit_pages; ++page)
-    if (!cls.has(page, query.pages[page - query.first_page])) ++count;
+std::uint64_t lacking(const Question& question, std::size_t c, const ResumeAnswer& answer) {
+  const ClassView cls = question.at(c);
+  const std::uint64_t first_page = question.query.first_page;
+  std::uint64_t count = lacking_before(cls, answer.longest, std::min(first_page, answer.limit_pages));
+  for (std::uint64_t page = std::max(answer.longest, first_page); page < answer.limit_pages; ++page)
+    if (!cls.has(page, question.bits(page))) ++count;
   return count;
 }
 
 }  // namespace
 
 ResumeAnswer restorable(const StorageForm& form, const ResumeQuery& query) {
-  TIERCEL_CHECK(form.spec.page_tokens > 0);
+  TIERCEL_CHECK(form.spec.page_tokens > 0 && form.classes.size() <= kClassesMax);
   TIERCEL_CHECK(query.held.empty() || query.held.size() == form.classes.size());
   TIERCEL_CHECK(query.first_page < (std::uint64_t{1} << 63) &&
                 query.pages.size() < (std::uint64_t{1} << 63) - query.first_page);
-  const std::vector<ClassView> classes = views(form, query);
-  const std::uint64_t end = query.first_page + query.pages.size();
+  const Question question{form, query};
 
   ResumeAnswer answer;
-  answer.limit_pages = std::min(end, query.limit_tokens / form.spec.page_tokens);
-  answer.gap = first_gap(classes, query, end);
+  answer.limit_pages = std::min(question.end(), query.limit_tokens / form.spec.page_tokens);
+  answer.gap = first_gap(question);
   answer.lengths.push_back(0);
-  append_held_lengths(classes, std::min(answer.limit_pages, query.first_page), answer);
-  append_found_lengths(classes, query, answer);
+  append_held_lengths(question, answer);
+  append_found_lengths(question, answer);
   answer.longest = answer.lengths.back();
-  answer.lacking.reserve(classes.size());
-  for (const ClassView& cls : classes) answer.lacking.push_back(lacking(cls, query, answer));
+  answer.lacking.reserve(question.classes());
+  for (std::size_t c = 0; c < question.classes(); ++c) answer.lacking.push_back(lacking(question, c, answer));
   return answer;
 }
 

@@ -135,6 +135,7 @@ TEST(ResumeExhaustive, OneAndTwoClassesUpToSixPages) {
   std::puts("  every presence subset x first page x held 0..end+1 per class x every limit");
   const std::vector<Case> cases = {
       case_of("full", {RequiredRetention{}}),
+      case_of("window of one token", {window(0)}),
       case_of("window 1", {window(1)}),
       case_of("window 3", {window(3)}),
       case_of("state", {StateRetention{}}),
