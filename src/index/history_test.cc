@@ -147,6 +147,9 @@ TEST(History, AForgottenNamespaceStaysRemovedWhenItsOldEntriesAreDropped) {
   refuse_others();
   EXPECT_EQ(history.why(kNs, key_of(1)).cause, Cause::kUnknownPast);
   EXPECT_EQ(history.why(kNs, key_of(5)).cause, Cause::kUnknownPast);
+  // Until the namespace is emptied once more.
+  history.forget_namespace(kNs);
+  EXPECT_EQ(history.why(kNs, key_of(5)).cause, Cause::kRemoved);
 }
 
 TEST(History, ChargesSixteenBytesAnEntryAndTwoHalvesOfFilter) {

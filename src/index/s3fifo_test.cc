@@ -150,14 +150,18 @@ TEST(S3Fifo, CountsTheSmallQueueInBytesWhenTheCapacityIsInBytes) {
 
 TEST(S3Fifo, AnInnerPageThatEarnedTheMainQueueLeavesTheSmallOneAlthoughItMayNotGo) {
   S3FifoPolicy policy({20, false, 1});
-  store(policy, 1, CandidateKind::kPage, 1, 1, false);
-  policy.touched(CandidateId{1}, {2, Time{0}});
-  policy.touched(CandidateId{1}, {3, Time{0}});
+  store(policy, 1, CandidateKind::kPage, 9, 1);
+  policy.departed(CandidateId{1}, Departure::kEvicted);
+  store(policy, 2, CandidateKind::kPage, 9, 1);  // remembered: in main
+  store(policy, 3, CandidateKind::kPage, 3, 1, false);
   store(policy, 4, CandidateKind::kPage, 4, 1);
-  // 1 moves to main; the small queue is below its share of two, and main has nothing that may go.
-  EXPECT_EQ(policy.victim({5, Time{0}}, kAll), CandidateId{4});
-  policy.set_evictable(CandidateId{1}, true);
-  EXPECT_EQ(policy.victim({6, Time{0}}, kAll), CandidateId{1});
+  EXPECT_EQ(policy.victim({5, Time{0}}, kAll), CandidateId{4});  // small holds its share of two
+  policy.touched(CandidateId{3}, {6, Time{0}});
+  policy.touched(CandidateId{3}, {7, Time{0}});
+  EXPECT_EQ(policy.victim({8, Time{0}}, kAll), CandidateId{2});  // 3 has left it
+  policy.set_evictable(CandidateId{3}, true);
+  policy.departed(CandidateId{2}, Departure::kEvicted);
+  EXPECT_EQ(policy.victim({9, Time{0}}, kAll), CandidateId{3});
 }
 
 }  // namespace
