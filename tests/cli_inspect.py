@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""`tiercel inspect` as a user meets it: what is on stdout, what on stderr, which exit status.
+
+Called with the folder of the built programs. The geometry itself is tested in src/model; this is the contract around it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent
+MODELS = SOURCE.parent / "shared" / "models"
+FAILURES = []
+
+
+def inspect(*arguments, stdin=""):
+    done = subprocess.run([PROGRAM, "inspect", *map(str, arguments)], input=stdin.encode(), capture_output=True, timeout=60)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def check(condition, *what):
+    if not condition:
+        FAILURES.append(" ".join(map(str, what)))
+        print("FAILED:", *what)
+
+
+def refused(words, *arguments, status=1, stdin=""):
+    code, out, err = inspect(*arguments, stdin=stdin)
+    check(code == status, arguments, "exit status", code, err)
+    check(out == "", arguments, "left on stdout:", out)
+    check(err.count("\n") == 1 and err.endswith("\n"), arguments, "stderr is not one line:", repr(err))
+    for word in words:
+        check(word in err, arguments, "is not named:", word, "in", err)
+
+
+def options_of(case):
+    options = ["--dtype", case["dtype"], "--tp", case["tp"], "--page-tokens", case["page_tokens"]]
+    return options + (["--state-dtype", case["state_dtype"]] if "state_dtype" in case else [])
+
+
+def written(folder, name, value):
+    path = folder / name
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def check_outputs(folder):
+    llama = written(folder, "llama.json", {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64})
+    mamba = written(folder, "mamba.json", {"model_type": "mamba", "num_hidden_layers": 1, "intermediate_size": 8,
+                                           "state_size": 2, "conv_kernel": 4})
+    bad = written(folder, "bad.json", {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": "4"})
+    for arguments in (["--json", llama, mamba], [llama, mamba, "--json"]):
+        code, out, err = inspect(*arguments)
+        check(code == 0 and err == "", "two files:", code, err)
+        lines = out.splitlines()
+        check([json.loads(line)["model_type"] for line in lines] == ["llama", "mamba"], "one object a line, in order:", out)
+    check(json.loads(inspect("--json", llama)[1])["page_tokens"] == 64, "64 tokens a page by default")
+
+    code, out, err = inspect(llama, mamba)
+    check(code == 0 and "llama: pages of 64 tokens, tp 1" in out and "mamba" in out, "text:", out, err)
+    check("\x1b" not in out, "colours without a terminal")
+    code, out, _ = inspect("--json", "-", stdin=llama.read_text())
+    check(code == 0 and json.loads(out)["model_type"] == "llama", "standard input:", out)
+    temporal = json.loads(inspect("--json", "--state-dtype", "bf16", mamba)[1])["groups"][0]["components"][1]
+    check(temporal["dtype"] == "bf16", "--state-dtype:", temporal)
+    drafted = json.loads(inspect("--json", "--draft-config", llama, llama)[1])
+    check(drafted["groups"][1]["optional"] is True and drafted["draft_layers"] == [2, 3], "--draft-config:", drafted)
+    code, out, _ = inspect("--help")
+    check(code == 0 and "Examples:" in out, "--help:", out)
+
+    spec = SOURCE / "examples" / "specs" / "hybrid.json"
+    check(json.loads(inspect("--json", spec)[1])["page_tokens"] == 512, "a spec says its page size")
+    check(json.loads(inspect("--json", "--page-tokens", 64, spec)[1])["page_tokens"] == 64, "--page-tokens of a spec")
+    for option in (["--tp", 2], ["--dtype", "bf16"], ["--state-dtype", "f32"], ["--draft-config", llama]):
+        refused([option[0], "hybrid.json"], *option, spec)
+    check_refusals(folder, llama, mamba, bad)
+
+
+def check_refusals(folder, llama, mamba, bad):
+    refused(["bad.json", "num_attention_heads"], "--json", llama, bad, mamba)
+    refused(["bad.json", "num_attention_heads"], llama, bad)
+    refused(["missing.json"], folder / "missing.json")
+    refused([folder.name], folder)
+    refused(["/dev/zero"], "/dev/zero")
+    refused(["--draft-config", "mamba.json"], "--draft-config", mamba, llama)
+    refused(["nowhere.json"], "--draft-config", folder / "nowhere.json", llama)
+    for option in ("--tp", "--page-tokens"):
+        for value in ("0", "-1", "1.5", "", "x", "1x", "99999999999999999999"):
+            refused([option, "llama.json"], f"{option}={value}" if value else option, *([] if value else [""]), llama)
+    refused(["--tp", "65536"], "--tp", 65536, llama)
+    for option in ("--dtype", "--state-dtype"):
+        refused([option, "int4"], option, "int4", llama)
+    refused(["--dtypes"], "--dtypes", "bf16", llama, status=2)
+    refused(["CONFIG.json"], status=2)
+    refused(["--tp"], llama, "--tp", status=2)
+    refused(["line\\x0abreak"], written(folder, "name.json", {"model_type": "line\nbreak"}))
+    refused(["new\\x0aline.json"], written(folder, "new\nline.json", "{"))
+
+
+# An error takes no noticeable time or memory.
+def check_cost(folder):
+    costly = {
+        "trillion.json": {"model_type": "llama", "num_hidden_layers": 10**12, "num_attention_heads": 1, "head_dim": 1},
+        "drafts.json": {"model_type": "llama", "num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 1,
+                        "num_nextn_predict_layers": 10**12},
+        "deep.json": "[" * 4_000_000,
+        "long.json": '{"x": [' + "0," * 4_000_000 + "0]}",
+    }
+    for name, value in costly.items():
+        begin = time.monotonic()
+        refused([name], written(folder, name, value))
+        check(time.monotonic() - begin < 20, name, "took", time.monotonic() - begin, "seconds")
+
+
+def check_shared():
+    if not (MODELS / "expected.json").exists():
+        print("skipped: 48 cases of models/expected.json and models/bad, ../shared is not present")
+        return
+    cases = json.loads((MODELS / "expected.json").read_text())
+    for case in cases:
+        code, out, err = inspect("--json", *options_of(case), MODELS / case["config"])
+        check(code == 0 and json.loads(out) == case["expected"], case["config"], case["tp"], err)
+    bad = json.loads((MODELS / "bad" / "expected.json").read_text())
+    for case in bad:
+        code, out, err = inspect("--json", *options_of(case), MODELS / "bad" / case["config"])
+        named = any(word.lower() in err.lower() for word in case["expected_error"])
+        check(code == 1 and out == "" and err.count("\n") == 1 and named, case["config"], code, out, err)
+    print(f"{len(cases)} published cases and {len(bad)} bad ones compared")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        check_outputs(Path(name))
+        check_cost(Path(name))
+    check_shared()
+    print(f"{len(FAILURES)} failures" if FAILURES else "inspect: all as the contract says")
+    return 1 if FAILURES else 0
+
+
+PROGRAM = os.path.join(sys.argv[1], "tiercel")
+sys.exit(main())
