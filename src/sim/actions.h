@@ -1,0 +1,63 @@
+// What can happen in a simulated world: one step is one of these, chosen by weight. Each makes at most one
+// call that changes the node's state, so that whatever follows is that call's doing.
+//
+// Threads: one thread.
+#pragma once
+
+#include <string>
+
+#include "sim/scene.h"
+
+namespace tiercel::sim {
+
+// Chooses and carries out one action. Returns: its name.
+std::string act(Scene& scene);
+
+// After a step's answers are known and before they are judged: what its match leased, and with what bytes.
+void note_match(Scene& scene);
+// After the judgement: operations that ended give their engine slots back, tickets that expired are gone.
+void settle(Scene& scene);
+
+// -- requests --
+void advance_request(Scene& scene);
+void abort_request(Scene& scene);
+void attach_later(Scene& scene);
+void offer_pages(Scene& scene);
+void ask_advice(Scene& scene);
+void release_ticket(Scene& scene);
+// Ends a request's tickets, reservations and work in the simulator's own books.
+void forget_request(Scene& scene, RequestId request, bool aborted);
+StoreItem make_item(const Scene& scene, std::size_t prompt, ClassId cls, ShardId shard);
+SimRequest new_request(Scene& scene, std::size_t client, std::size_t space);
+bool choose_client_and_space(Scene& scene, std::size_t& client, std::size_t& space);
+void note_answer(Scene& scene, const SimRequest& request, const StoreItem& item, StoreOutcome outcome);
+
+// -- loads and reservations --
+void start_load(Scene& scene);
+void reserve_pages(Scene& scene);
+void use_reservation(Scene& scene);
+void cancel_operation(Scene& scene);
+void fire_event(Scene& scene);
+void fire_all_events(Scene& scene);
+
+// -- control --
+void remove_page(Scene& scene);
+void clear_pages(Scene& scene);
+void clear_form(Scene& scene, const Model& model);
+void next_epoch(Scene& scene);
+void pin_pages(Scene& scene);
+void touch_pages(Scene& scene);
+void replace_memory(Scene& scene);
+void suspend_or_resume(Scene& scene);
+void close_session(Scene& scene);
+void reopen_memory(Scene& scene);
+Status close_client(Scene& scene, std::size_t client);
+
+// -- the world --
+void run_tasks(Scene& scene);
+void poll_node(Scene& scene);
+void jump_clock(Scene& scene);
+void damage_record(Scene& scene);
+void fail_device(Scene& scene);
+
+}  // namespace tiercel::sim

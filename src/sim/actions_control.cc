@@ -1,0 +1,233 @@
+// Removal, clearing, weight updates, pins, memory registration, suspension, ends of sessions.
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "sim/actions.h"
+
+namespace tiercel::sim {
+namespace {
+
+std::vector<PageId> visible_pages(const Scene& scene) {
+  std::vector<PageId> pages;
+  for (const auto& [page, record] : scene.book.pages())
+    if (record.visible) pages.push_back(page);
+  return pages;
+}
+
+bool work_under_way(const Scene& scene, NamespaceId ns, bool loads) {
+  return std::any_of(scene.operations.begin(), scene.operations.end(), [&](const auto& each) {
+    const SimOperation& operation = each.second;
+    return !operation.ended() && scene.spaces[operation.space].id == ns &&
+           (operation.kind == SimOperation::Kind::kLoad) == loads;
+  });
+}
+
+// Records that are being written now: page → parent.
+std::map<PageId, std::optional<Key>> being_written(const Scene& scene) {
+  std::map<PageId, std::optional<Key>> pages;
+  const auto add = [&](std::size_t space, const std::vector<StoreItem>& items,
+                       const std::vector<StoreOutcome>& first) {
+    for (std::size_t i = 0; i < items.size(); ++i)
+      if (first[i] == StoreOutcome::kAccepted) pages[{scene.spaces[space].id, items[i].key}] = items[i].parent;
+  };
+  for (const auto& [id, operation] : scene.operations)
+    if (operation.kind != SimOperation::Kind::kLoad && !operation.ended())
+      add(operation.space, operation.items, operation.first);
+  for (const auto& [id, reservation] : scene.reservations)
+    if (!reservation.ended) add(reservation.space, reservation.items, reservation.first);
+  return pages;
+}
+
+// The page and all that must go with it, what is still being written included.
+std::set<PageId> tree_of(const Scene& scene, const PageId& top) {
+  std::set<PageId> tree{top};
+  for (const PageId& page : scene.book.descendants(top)) tree.insert(page);
+  const auto writing = being_written(scene);
+  for (bool grown = true; grown;) {
+    grown = false;
+    for (const auto& [page, parent] : writing)
+      if (parent && tree.contains({page.ns, *parent}) && tree.insert(page).second) grown = true;
+  }
+  return tree;
+}
+
+void clear_space(Scene& scene, const Space& space) {
+  for (const AuditResidence& each : scene.view.before.residences)
+    if (each.ns == space.id) scene.cleared_generations.insert(each.generation);
+  scene.cleared_spaces.insert(space.id);
+  if (work_under_way(scene, space.id, false)) scene.coverage.hit("clear_with_work_under_way");
+  scene.book.cleared(space.id);
+}
+
+bool pool_in_use(const Scene& scene, FormId form, ClassId cls, ShardId shard) {
+  return !scene.engine->idle(form, cls, shard);
+}
+
+void end_session_work(Scene& scene, SessionId session) {
+  for (auto& [id, ticket] : scene.tickets)
+    if (ticket.session == session) ticket.gone = true;
+  for (auto& [id, reservation] : scene.reservations)
+    if (reservation.session == session) reservation.ended = true;
+  for (auto& [id, operation] : scene.operations)
+    if (operation.session == session) operation.session_closed = true;
+}
+
+}  // namespace
+
+void remove_page(Scene& scene) {
+  PageId top;
+  const std::vector<PageId> visible = visible_pages(scene);
+  const auto writing = being_written(scene);
+  if (!writing.empty() && scene.prng.chance(0.3)) {
+    top = std::next(writing.begin(), static_cast<std::ptrdiff_t>(scene.prng.below(writing.size())))->first;
+  } else if (!visible.empty()) {
+    top = visible[scene.prng.below(visible.size())];
+  } else {
+    return;
+  }
+  if (work_under_way(scene, top.ns, true)) scene.coverage.hit("remove_with_load");
+  if (writing.contains(top)) scene.coverage.hit("remove_with_store");
+  const std::set<PageId> tree = tree_of(scene, top);
+  scene.node->remove(top.ns, top.key);
+  for (const PageId& page : tree) {
+    scene.book.removed(page);
+    scene.pins.erase(page);
+  }
+  ++scene.disturbances;
+}
+
+void clear_form(Scene& scene, const Model& model) {
+  scene.node->clear(model.id);
+  for (const Space& space : scene.spaces)
+    if (space.form == model.id) clear_space(scene, space);
+}
+
+void clear_pages(Scene& scene) {
+  ++scene.disturbances;
+  if (scene.prng.chance(0.2)) return clear_form(scene, scene.models[scene.prng.below(scene.models.size())]);
+  // One that has something to clear, if there is any.
+  const std::vector<PageId> visible = visible_pages(scene);
+  const Space& space = visible.empty() ? scene.spaces[scene.prng.below(scene.spaces.size())]
+                                       : scene.spaces[scene.space_of.at(visible[scene.prng.below(visible.size())].ns)];
+  if (scene.prng.chance(0.5)) scene.node->clear(space.id);
+  else scene.node->invalidate(space.id);
+  clear_space(scene, space);
+}
+
+void next_epoch(Scene& scene) {
+  constexpr std::uint64_t kEpochs = 6;
+  const std::size_t index = scene.prng.below(scene.models.size());
+  Model& model = scene.models[index];
+  if (model.epoch == kEpochs) return;
+  ++scene.disturbances;
+  ++model.epoch;
+  bool busy = false;
+  for (Space& space : scene.spaces) {
+    if (space.form != model.id || space.dead) continue;
+    busy = busy || work_under_way(scene, space.id, false) || work_under_way(scene, space.id, true);
+    space.dead = true;
+    clear_space(scene, space);
+  }
+  if (busy) scene.coverage.hit("epoch_with_work_under_way");
+  scene.node->set_weights_epoch(model.id, model.epoch);
+  for (std::uint32_t salt = 0; salt < scene.scenario.salts; ++salt)
+    TIERCEL_CHECK(open_space(scene, index, salt, 0).has_value());
+}
+
+void pin_pages(Scene& scene) {
+  const std::vector<PageId> visible = visible_pages(scene);
+  if (visible.empty()) return;
+  const PageId page = visible[scene.prng.below(visible.size())];
+  const std::vector<Key> keys{page.key};
+  if (scene.prng.chance(0.2)) {
+    scene.node->unpin(page.ns, keys);
+    scene.pins.erase(page);
+    return;
+  }
+  const Duration ttl = std::chrono::milliseconds(scene.prng.between(10, 3000));
+  scene.node->pin(page.ns, keys, ttl);
+  // A shorter pin over a longer one: only the shorter is held against the node.
+  const Time until = scene.clock.now() + ttl;
+  const auto old = scene.pins.find(page);
+  scene.pins[page] = old != scene.pins.end() && old->second > scene.clock.now() ? std::min(old->second, until) : until;
+  scene.coverage.hit("pinned");
+}
+
+void touch_pages(Scene& scene) {
+  const std::vector<PageId> visible = visible_pages(scene);
+  if (visible.empty()) return;
+  const PageId page = visible[scene.prng.below(visible.size())];
+  const std::vector<Key> keys{page.key};
+  scene.node->touch(page.ns, keys);
+}
+
+void replace_memory(Scene& scene) {
+  if (scene.suspended || scene.suspending) return;
+  const Model& model = scene.models[scene.prng.below(scene.models.size())];
+  const auto pools = scene.engine->pools_of(model.id);
+  const auto [cls, shard] = pools[scene.prng.below(pools.size())];
+  if (pool_in_use(scene, model.id, cls, shard)) {
+    // The same addresses again: refused while copies use them, else nothing changes.
+    const Status status = scene.node->register_memory(model.id, scene.engine->pool(model.id, cls, shard));
+    if (!status.ok()) {
+      TIERCEL_CHECK(status.code == Code::kFailedPrecondition);
+      scene.coverage.hit("memory_replacement_refused");
+    }
+    return;
+  }
+  scene.engine->relocate(model.id, cls, shard);
+  const Status status = scene.node->register_memory(model.id, scene.engine->pool(model.id, cls, shard));
+  if (status.ok()) {
+    scene.coverage.hit("memory_replaced");
+  } else {
+    TIERCEL_CHECK(status.code == Code::kFailedPrecondition);
+    scene.engine->relocate(model.id, cls, shard);
+  }
+}
+
+// After a resume everything is registered anew, some of it elsewhere.
+void reopen_memory(Scene& scene) {
+  for (const Model& model : scene.models)
+    for (const auto& [cls, shard] : scene.engine->pools_of(model.id)) {
+      if (!pool_in_use(scene, model.id, cls, shard) && scene.prng.chance(0.5))
+        scene.engine->relocate(model.id, cls, shard);
+      TIERCEL_CHECK(scene.node->register_memory(model.id, scene.engine->pool(model.id, cls, shard)).ok());
+    }
+}
+
+void suspend_or_resume(Scene& scene) {
+  if (scene.suspending) return;
+  if (scene.suspended) {
+    scene.node->resume();
+    scene.suspended = false;
+    reopen_memory(scene);
+    return;
+  }
+  if (scene.executor->held() != 0) scene.coverage.hit("suspended_with_transfers");
+  scene.node->suspend();
+  scene.suspending = true;
+}
+
+Status close_client(Scene& scene, std::size_t client) {
+  const SessionId session = scene.clients[client].id;
+  if (std::any_of(scene.operations.begin(), scene.operations.end(), [&](const auto& each) {
+        return each.second.session == session && !each.second.ended();
+      }))
+    scene.coverage.hit("session_closed_with_work");
+  const Status closed = scene.node->close_session(session);
+  end_session_work(scene, session);
+  std::erase_if(scene.requests, [&](const SimRequest& each) { return each.client == client; });
+  return closed;
+}
+
+void close_session(Scene& scene) {
+  const std::size_t client = scene.prng.below(scene.clients.size());
+  TIERCEL_CHECK(close_client(scene, client).ok());
+  Client& again = scene.clients[client];
+  const auto opened = scene.node->open_session(session_options(scene, again.salt, again.name));
+  TIERCEL_CHECK(opened.has_value());
+  again.id = *opened;
+}
+
+}  // namespace tiercel::sim

@@ -1,0 +1,126 @@
+// The world's own doings, and which action comes next.
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "memory/record.h"
+#include "sim/actions.h"
+
+namespace tiercel::sim {
+namespace {
+
+struct Choice {
+  std::string_view name;
+  void (*act)(Scene&);
+  std::uint64_t weight;
+};
+constexpr Choice kChoices[] = {
+    {"advance_request", advance_request, 330},
+    {"run_tasks", run_tasks, 210},
+    {"poll", poll_node, 210},
+    {"start_load", start_load, 70},
+    {"use_reservation", use_reservation, 40},
+    {"reserve", reserve_pages, 30},
+    {"fire_event", fire_event, 40},
+    {"cancel", cancel_operation, 14},
+    {"abort_request", abort_request, 10},
+    {"attach_later", attach_later, 24},
+    {"offer", offer_pages, 16},
+    {"advice", ask_advice, 8},
+    {"release_ticket", release_ticket, 24},
+    {"remove", remove_page, 9},
+    {"clear", clear_pages, 3},
+    {"next_epoch", next_epoch, 2},
+    {"pin", pin_pages, 10},
+    {"touch", touch_pages, 5},
+    {"replace_memory", replace_memory, 8},
+    {"suspend_or_resume", suspend_or_resume, 3},
+    {"close_session", close_session, 3},
+    {"jump_clock", jump_clock, 14},
+    {"damage", damage_record, 16},
+    {"fail_device", fail_device, 10},
+};
+
+const AuditResidence* leased_by_layered_load(const Scene& scene, const std::vector<const AuditResidence*>& from) {
+  for (const auto& [id, operation] : scene.operations) {
+    if (operation.kind != SimOperation::Kind::kLoad || operation.ended() || operation.ready.empty()) continue;
+    const SimTicket& ticket = scene.tickets.at(operation.ticket);
+    for (const AuditResidence* each : from) {
+      if (each->ns != scene.spaces[ticket.space].id) continue;
+      const auto key = std::find(ticket.keys.begin(), ticket.keys.end(), each->key);
+      if (key == ticket.keys.end()) continue;
+      const auto page = ticket.first_page + static_cast<std::uint64_t>(key - ticket.keys.begin());
+      if (page < operation.load.length && ticket.leases.contains({page, each->cls})) return each;
+    }
+  }
+  return nullptr;
+}
+
+// A byte of the payload, or of the header's first words.
+std::uint64_t position_to_damage(Scene& scene, const ClassForm& cls) {
+  if (scene.prng.chance(0.2)) {
+    scene.coverage.hit("damage_header");
+    return scene.prng.below(16);
+  }
+  scene.coverage.hit("damage_payload");
+  return header_bytes(cls) + scene.prng.below(cls.record_bytes);
+}
+
+}  // namespace
+
+void run_tasks(Scene& scene) { scene.executor->run_some(scene.prng.between(1, 6)); }
+
+void poll_node(Scene& scene) {
+  const std::uint64_t ran = scene.executor->ran();
+  scene.node->poll();
+  scene.ran_before_poll = ran;
+  scene.view.polled = true;
+}
+
+void jump_clock(Scene& scene) {
+  if (!scene.scenario.weather.clock_jumps) return;
+  const bool far = scene.prng.chance(0.15);
+  scene.clock.advance(std::chrono::milliseconds(far ? scene.prng.between(9000, 45000) : scene.prng.between(100, 3000)));
+}
+
+void damage_record(Scene& scene) {
+  if (!scene.scenario.weather.damage || scene.calm) return;
+  std::vector<const AuditResidence*> sound;
+  for (const AuditResidence& each : scene.view.before.residences) {
+    if (each.state != ResidenceState::kResident || !each.page_visible) continue;
+    const PageRecord* record = scene.book.find({each.ns, each.key});
+    if (record != nullptr && record->visible && !record->damaged.contains(each.cls)) sound.push_back(&each);
+  }
+  if (sound.empty()) return;
+  const AuditResidence* victim = leased_by_layered_load(scene, sound);
+  if (victim == nullptr || scene.prng.chance(0.4)) victim = sound[scene.prng.below(sound.size())];
+  const Space& space = scene.spaces[scene.space_of.at(victim->ns)];
+  const ClassForm& cls = scene.form_of(space).classes[victim->cls.value()];
+  const auto& spans = victim->spans[scene.prng.below(victim->spans.size())];
+  scene.arena->damage(spans, position_to_damage(scene, cls));
+  scene.book.damaged({victim->ns, victim->key}, victim->cls);
+  ++scene.disturbances;
+}
+
+void fail_device(Scene& scene) {
+  if (!scene.scenario.weather.device_errors || scene.calm) return;
+  if (scene.prng.chance(0.5)) scene.device->fail_read(scene.prng.below(12));
+  else scene.device->fail_write(scene.prng.below(12));
+}
+
+std::string act(Scene& scene) {
+  std::uint64_t total = 0;
+  for (const Choice& choice : kChoices) total += choice.weight;
+  std::uint64_t at = scene.prng.below(total);
+  for (const Choice& choice : kChoices) {
+    if (at < choice.weight) {
+      scene.clock.advance(std::chrono::milliseconds(scene.prng.below(20)));
+      choice.act(scene);
+      return std::string(choice.name);
+    }
+    at -= choice.weight;
+  }
+  return "nothing";
+}
+
+}  // namespace tiercel::sim

@@ -1,0 +1,106 @@
+#include "sim/coverage.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace tiercel::sim {
+namespace {
+
+constexpr std::string_view kCounters[] = {
+    "advice_given",
+    "attach",
+    "attach_lost_to_replacement",
+    "attach_sparse_late",
+    "child_stored_before_parent",
+    "clear_with_work_under_way",
+    "damage_header",
+    "damage_payload",
+    "device_read_failed",
+    "device_write_failed",
+    "dropped_sparse",
+    "epoch_with_work_under_way",
+    "events_lost",
+    "evicted_page",
+    "load_cancelled",
+    "load_device_failed",
+    "load_layered",
+    "load_layered_damaged_after_first_event",
+    "load_not_longest",
+    "load_quiescent_after_deadline",
+    "load_shortened",
+    "load_skipped_slots",
+    "load_timed_out",
+    "load_waited_for_event",
+    "load_whole",
+    "match_first_page",
+    "match_held",
+    "match_limit",
+    "memory_replaced",
+    "memory_replacement_refused",
+    "other_form",
+    "other_identity",
+    "pinned",
+    "quarantine",
+    "quarantine_ended",
+    "records_moved",
+    "refused_no_room",
+    "refused_quota",
+    "refused_rate_limited",
+    "refused_too_large",
+    "remove_with_load",
+    "remove_with_store",
+    "request_aborted_with_stores",
+    "reservation_aborted",
+    "reservation_commit",
+    "reservation_expired",
+    "same_page_two_computations",
+    "session_closed_with_work",
+    "shards_in_separate_calls",
+    "snapshot_in_several_extents",
+    "stale_clear",
+    "stale_commit",
+    "stale_epoch",
+    "store_already_present",
+    "store_being_written",
+    "store_cancelled",
+    "store_copy_failed",
+    "store_waited_for_event",
+    "suspended_with_transfers",
+    "ticket_expired",
+    "unknown_past",
+    "verified_once",
+    "write_back_offer",
+    "write_selective_offer",
+};
+
+}  // namespace
+
+Coverage::Coverage() {
+  for (const std::string_view name : kCounters) counts_.emplace(name, 0);
+}
+
+void Coverage::hit(std::string_view name, std::uint64_t times) {
+  const auto at = counts_.find(name);
+  TIERCEL_CHECK(at != counts_.end());
+  at->second += times;
+}
+
+void Coverage::add(const Coverage& other) {
+  for (const auto& [name, count] : other.counts_) hit(name, count);
+}
+
+std::string Coverage::to_string() const {
+  std::string text;
+  for (const auto& [name, count] : counts_) text += fmt::format("  {:<40} {}\n", name, count);
+  return text;
+}
+
+std::string Coverage::missing() const {
+  std::string names;
+  for (const auto& [name, count] : counts_)
+    if (count == 0) names += (names.empty() ? "" : " ") + name;
+  return names;
+}
+
+}  // namespace tiercel::sim

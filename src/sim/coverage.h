@@ -1,0 +1,28 @@
+// Counters of the situations a run has met: a simulation that never meets one has proved nothing about it.
+//
+// Threads: plain values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace tiercel::sim {
+
+class Coverage final {
+ public:
+  Coverage();  // every counter that must be met, at 0
+  // Requires: `name` is one of those.
+  void hit(std::string_view name, std::uint64_t times = 1);
+  void add(const Coverage& other);
+  // "name count" lines, in order of name.
+  std::string to_string() const;
+  // Names of the counters that are 0, joined by a blank; empty when all were met.
+  std::string missing() const;
+
+ private:
+  std::map<std::string, std::uint64_t, std::less<>> counts_;
+};
+
+}  // namespace tiercel::sim

@@ -1,0 +1,59 @@
+// What a seed decides before the first step: which models, how large (tiny) everything is, which policies,
+// and which faults of the world the run may suffer.
+//
+// Threads: plain values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/spec.h"
+#include "node/options.h"
+#include "sim/world.h"
+
+namespace tiercel::sim {
+
+struct SpecName {
+  std::string_view name;
+  std::string_view about;
+};
+std::span<const SpecName> spec_names();
+
+struct ScenarioModel {
+  ModelSpec spec;
+  std::uint32_t adapters = 1;  // content identities opened under it
+  std::string weights;         // models with equal weights have equal identities: other forms of one content
+};
+
+// What may go wrong outside the node in this run.
+struct Weather {
+  bool damage = false;         // stored bytes change
+  bool device_errors = false;  // engine memory refuses reads and writes
+  bool lost_events = false;    // the event queue is too short
+  bool slow_copies = false;    // many copies are held back beyond their deadlines
+  bool clock_jumps = true;
+};
+
+struct Scenario {
+  std::string spec;
+  std::vector<ScenarioModel> models;
+  NodeOptions options;
+  std::uint64_t arena_bytes = 0;
+  SimExecutor::Options executor;
+  Weather weather;
+  std::uint32_t sessions = 3;
+  std::uint32_t salts = 2;         // tenants among them
+  bool quotas = false;             // namespaces with a minimum and a maximum of bytes
+  std::uint64_t prompt_pages_max = 10;
+  bool history_complete = true;    // large enough to forget nothing in a run
+};
+
+// Requires: `spec` is one of spec_names(). Cost: nothing; the same for the same arguments, always.
+Scenario make_scenario(std::string_view spec, std::uint64_t seed);
+// The spec that a seed takes when none is named.
+std::string_view spec_of_seed(std::uint64_t seed);
+
+}  // namespace tiercel::sim
