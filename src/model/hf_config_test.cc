@@ -1,7 +1,5 @@
 #include "model/hf_config.h"
 
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 
@@ -11,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/json_text.h"
+#include "model/test_text.h"
 
 namespace tiercel {
 namespace {
@@ -20,8 +19,8 @@ using ::testing::StartsWith;
 using Json = nlohmann::json;
 
 Json fixture(const std::string& name) {
-  std::ifstream file(std::string(TIERCEL_SOURCE_DIR) + "/tests/fixtures/models/" + name, std::ios::binary);
-  return Json::parse(std::string{std::istreambuf_iterator<char>(file), {}});
+  const auto text = text_of_file(std::string(TIERCEL_SOURCE_DIR) + "/tests/fixtures/models/" + name);
+  return Json::parse(text);
 }
 
 HfOptions options_of(const Json& each) {

@@ -1,13 +1,11 @@
 #include "model/inspect.h"
 
-#include <fstream>
-#include <iterator>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "model/spec_json.h"
+#include "model/test_text.h"
 
 namespace tiercel {
 namespace {
@@ -17,8 +15,8 @@ using ::testing::Not;
 using Json = nlohmann::json;
 
 ModelSpec example(const std::string& name) {
-  std::ifstream file(std::string(TIERCEL_SOURCE_DIR) + "/examples/specs/" + name, std::ios::binary);
-  return read_spec_json(std::string{std::istreambuf_iterator<char>(file), {}}, name).value();
+  const auto text = text_of_file(std::string(TIERCEL_SOURCE_DIR) + "/examples/specs/" + name);
+  return read_spec_json(text, name).value();
 }
 
 TEST(Inspect, JsonHasEachFieldWhereItsKindHasIt) {

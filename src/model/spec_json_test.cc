@@ -1,8 +1,6 @@
 #include "model/spec_json.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -10,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/storage_form.h"
+#include "model/test_text.h"
 
 namespace tiercel {
 namespace {
@@ -20,13 +19,8 @@ using Json = nlohmann::json;
 
 std::filesystem::path examples() { return std::filesystem::path(TIERCEL_SOURCE_DIR) / "examples" / "specs"; }
 
-std::string contents(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 ModelSpec example(const char* name) {
-  auto spec = read_spec_json(contents(examples() / name), name);
+  auto spec = read_spec_json(text_of_file(examples() / name), name);
   EXPECT_TRUE(spec) << spec.error().message;
   return *std::move(spec);
 }
@@ -40,7 +34,7 @@ TEST(SpecJson, EveryExampleIsReadAndWrittenBackToTheSameSpec) {
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_EQ(*again, spec) << entry.path();
     EXPECT_TRUE(make_storage_form(spec)) << entry.path();
-    EXPECT_TRUE(is_spec_json(contents(entry.path())));
+    EXPECT_TRUE(is_spec_json(text_of_file(entry.path())));
   }
   EXPECT_EQ(kinds, (std::set<std::string>{"follower", "full", "state", "window"}))
       << "a kind without an example";
@@ -62,12 +56,12 @@ TEST(SpecJson, TheHybridExampleHasTheSizesThatItStates) {
 }
 
 TEST(SpecJson, AnotherPageSizeChangesPagesAndNoSnapshotsOrOpaqueRecords) {
-  const auto hybrid = read_spec_json(contents(examples() / "hybrid.json"), "h", 64).value();
+  const auto hybrid = read_spec_json(text_of_file(examples() / "hybrid.json"), "h", 64).value();
   EXPECT_EQ(hybrid.page_tokens, 64U);
   EXPECT_EQ(group_bytes(hybrid, hybrid.groups[2]), group_bytes(example("hybrid.json"), hybrid.groups[2]));
-  const auto opaque = read_spec_json(contents(examples() / "opaque.json"), "o", 512).value();
+  const auto opaque = read_spec_json(text_of_file(examples() / "opaque.json"), "o", 512).value();
   EXPECT_EQ(group_bytes(opaque, opaque.groups[0]), 1048576U);
-  const auto none = read_spec_json(contents(examples() / "hybrid.json"), "h", 0);
+  const auto none = read_spec_json(text_of_file(examples() / "hybrid.json"), "h", 0);
   ASSERT_FALSE(none);
   EXPECT_THAT(none.error().message, HasSubstr("page_tokens"));
 }
@@ -137,7 +131,7 @@ TEST(SpecJson, EachMistakeIsNamed) {
       {"/no_cache_layers", {3}, "no_cache_layers"},
       {"/draft_layers", 9, "draft_layers"},
   };
-  const Json whole = Json::parse(contents(examples() / "every_kind.json"));
+  const Json whole = Json::parse(text_of_file(examples() / "every_kind.json"));
   for (const Fault& fault : faults) {
     Json changed = whole;
     const Json::json_pointer pointer(fault.pointer);
