@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/exhaustive.h"
+#include "base/check.h"
 #include "base/prng.h"
 #include "memory/index_set.h"
 
@@ -17,6 +17,22 @@ constexpr auto kAnyMoves = [](PoolId, SlotId) { return true; };
 
 Space space_of(std::uint64_t extents, std::uint64_t extent_bytes = 4096, std::uint64_t take_back = 0) {
   return Space({extent_bytes, extents, take_back});
+}
+
+SlotId take(Space& space, PoolId pool) {
+  const std::optional<SlotId> slot = space.allocate(pool);
+  TIERCEL_CHECK(slot.has_value());
+  return *slot;
+}
+std::vector<SlotId> take_many(Space& space, PoolId pool, std::size_t count) {
+  std::vector<SlotId> slots(count);
+  for (SlotId& slot : slots) slot = take(space, pool);
+  return slots;
+}
+// The plan's moves; none when there is no plan.
+std::vector<Move> plan(Space& space, PoolId wanted_by, std::uint64_t bytes_max,
+                       const Space::Movable& movable) {
+  return space.plan_compaction(wanted_by, bytes_max, movable).value_or(std::vector<Move>{});
 }
 
 TEST(IndexSet, AgreesWithAnOrderedSet) {
@@ -40,15 +56,15 @@ TEST(IndexSet, AgreesWithAnOrderedSet) {
     ASSERT_EQ(set.first_from(index), from == model.end() ? std::nullopt : std::optional(*from));
     ASSERT_EQ(set.contains(index), model.contains(index));
   }
-  set.insert(UINT32_MAX - 1);
-  EXPECT_EQ(set.last(), UINT32_MAX - 1);
+  set.insert(100'000'000);
+  EXPECT_EQ(set.last(), 100'000'000U);
+  EXPECT_EQ(set.first_from(300'000), 100'000'000U);
 }
 
 TEST(Space, SmallRecordsShareAnExtentAndItIsFreeWhenTheLastLeaves) {
   Space space = space_of(3);
   const PoolId pool = space.add_pool({1000, 0});  // four to an extent, 96 bytes lost
-  std::vector<SlotId> slots;
-  for (int i = 0; i < 5; ++i) slots.push_back(space.allocate(pool).value());
+  const std::vector<SlotId> slots = take_many(space, pool, 5);
   EXPECT_EQ(space.spans(pool, slots[0]), (std::vector<ArenaSpan>{{0, 1000}}));
   EXPECT_EQ(space.spans(pool, slots[3]), (std::vector<ArenaSpan>{{3000, 1000}}));
   EXPECT_EQ(space.spans(pool, slots[4]), (std::vector<ArenaSpan>{{4096, 1000}}));
@@ -71,12 +87,11 @@ TEST(Space, ALargeRecordTakesSeveralExtentsNotNecessarilyAdjacent) {
   Space space = space_of(6);
   const PoolId large = space.add_pool({10'000, 0});  // three extents
   const PoolId small = space.add_pool({4096, 0});
-  std::vector<SlotId> fill;
-  for (int i = 0; i < 6; ++i) fill.push_back(space.allocate(small).value());
+  const std::vector<SlotId> fill = take_many(space, small, 6);
   EXPECT_EQ(space.extents_missing(large), 3U);
   for (const std::size_t i : {1U, 2U, 4U}) space.release(small, fill[i]);
   EXPECT_EQ(space.extents_missing(large), 0U);
-  const SlotId slot = space.allocate(large).value();
+  const SlotId slot = take(space, large);
   EXPECT_EQ(space.spans(large, slot), (std::vector<ArenaSpan>{{4096, 8192}, {16384, 10'000 - 8192}}));
   EXPECT_EQ(space.use(large).extents_owned, 3U);
   EXPECT_EQ(space.use(large).fragmentation_bytes, 3 * 4096 - 10'000U);
@@ -92,8 +107,8 @@ TEST(Space, SaysWhatARecordTakesAloneAndWhetherItEverFits) {
   EXPECT_EQ(space.bytes_alone(1), 4096U);
   EXPECT_EQ(space.bytes_alone(4096), 4096U);
   EXPECT_EQ(space.bytes_alone(4097), 8192U);
-  EXPECT_TRUE(space.fits_alone(space.add_pool({3 * 4096, 0})));
-  const PoolId too_large = space.add_pool({3 * 4096 + 1, 0});
+  EXPECT_TRUE(space.fits_alone(space.add_pool({12'288, 0})));
+  const PoolId too_large = space.add_pool({12'289, 0});
   EXPECT_FALSE(space.fits_alone(too_large));
   EXPECT_EQ(space.extents_missing(too_large), 1U);
   EXPECT_EQ(space.allocate(too_large), std::nullopt);
@@ -105,13 +120,12 @@ TEST(Space, SaysWhatARecordTakesAloneAndWhetherItEverFits) {
 TEST(Space, TakesTheFullestExtentSoThatEmptierOnesDrain) {
   Space space = space_of(3);
   const PoolId pool = space.add_pool({1024, 0});
-  std::vector<SlotId> slots;
-  for (int i = 0; i < 12; ++i) slots.push_back(space.allocate(pool).value());
+  const std::vector<SlotId> slots = take_many(space, pool, 12);
   for (const std::size_t i : {0U, 1U, 2U, 4U, 8U, 9U}) space.release(pool, slots[i]);  // 1, 3 and 2 of 4 used
-  EXPECT_EQ(space.spans(pool, space.allocate(pool).value()).front().offset, 4096U);
-  EXPECT_EQ(space.spans(pool, space.allocate(pool).value()).front().offset / 4096, 2U);
-  EXPECT_EQ(space.spans(pool, space.allocate(pool).value()).front().offset / 4096, 2U);
-  EXPECT_EQ(space.spans(pool, space.allocate(pool).value()).front().offset / 4096, 0U);
+  EXPECT_EQ(space.spans(pool, take(space, pool)).front().offset, 4096U);
+  EXPECT_EQ(space.spans(pool, take(space, pool)).front().offset / 4096, 2U);
+  EXPECT_EQ(space.spans(pool, take(space, pool)).front().offset / 4096, 2U);
+  EXPECT_EQ(space.spans(pool, take(space, pool)).front().offset / 4096, 0U);
 }
 
 // Three extents of four slots with 1, 3 and 2 used.
@@ -119,16 +133,15 @@ struct Sparse {
   Space space = space_of(3);
   PoolId owner = space.add_pool({1024, 0});
   PoolId taker = space.add_pool({4096, 0});
-  std::vector<SlotId> slots;
+  std::vector<SlotId> slots = take_many(space, owner, 12);
   Sparse() {
-    for (int i = 0; i < 12; ++i) slots.push_back(space.allocate(owner).value());
     for (const std::size_t i : {0U, 1U, 2U, 4U, 8U, 9U}) space.release(owner, slots[i]);
   }
 };
 
 TEST(Space, CompactionEmptiesTheExtentWithTheFewestBytesToMove) {
   Sparse sparse;
-  const auto moves = sparse.space.plan_compaction(sparse.taker, 1024, kAnyMoves).value();
+  const auto moves = plan(sparse.space, sparse.taker, 1024, kAnyMoves);
   ASSERT_EQ(moves.size(), 1U);
   EXPECT_EQ(moves[0].from, sparse.slots[3]);
   EXPECT_EQ(moves[0].to, sparse.slots[4]) << "the free slot of the fullest other extent";
@@ -145,7 +158,7 @@ TEST(Space, CompactionPassesOverWhatMayNotMoveAndWhatIsTooMuch) {
   const auto but_the_emptiest = [&](PoolId, SlotId slot) { return slot != sparse.slots[3]; };
   EXPECT_EQ(sparse.space.plan_compaction(sparse.taker, 1023, kAnyMoves), std::nullopt);
   EXPECT_EQ(sparse.space.plan_compaction(sparse.taker, 1024, but_the_emptiest), std::nullopt);
-  const auto moves = sparse.space.plan_compaction(sparse.taker, 4096, but_the_emptiest).value();
+  const auto moves = plan(sparse.space, sparse.taker, 4096, but_the_emptiest);
   ASSERT_EQ(moves.size(), 2U) << "the extent with two records";
   for (const Move& move : moves) sparse.space.release(move.pool, move.to);  // give up
   EXPECT_EQ(sparse.space.use(sparse.owner).slots_used, 6U);
@@ -162,14 +175,12 @@ TEST(Space, CompactionLooksForTheFewestBytesOverAllPools) {
     std::vector<PoolId> owners;
     for (const std::uint64_t bytes : slot_bytes) {  // two extents each, one record left in either
       owners.push_back(space.add_pool({bytes, 0}));
-      std::vector<SlotId> slots;
-      for (std::uint64_t i = 0; i < 2 * 4096 / bytes; ++i)
-        slots.push_back(space.allocate(owners.back()).value());
+      const std::vector<SlotId> slots = take_many(space, owners.back(), 8192 / bytes);
       for (std::size_t i = 0; i < slots.size(); ++i)
         if (i != 0 && i != slots.size() / 2) space.release(owners.back(), slots[i]);
     }
     const PoolId taker = space.add_pool({4096, 0});
-    const auto moves = space.plan_compaction(taker, 4096, kAnyMoves).value();
+    const auto moves = plan(space, taker, 4096, kAnyMoves);
     ASSERT_EQ(moves.size(), 1U);
     EXPECT_EQ(moves[0].pool, owners[cheap_first ? 0 : 1]) << "512 bytes are fewer than 1024";
   }
@@ -179,12 +190,11 @@ TEST(Space, CompactionNeedsAWholeExtentOfFreeSlots) {
   Space space = space_of(2);
   const PoolId owner = space.add_pool({1024, 0});
   const PoolId taker = space.add_pool({4096, 0});
-  std::vector<SlotId> slots;
-  for (int i = 0; i < 8; ++i) slots.push_back(space.allocate(owner).value());
+  const std::vector<SlotId> slots = take_many(space, owner, 8);
   for (const std::size_t i : {0U, 1U, 4U}) space.release(owner, slots[i]);
   EXPECT_EQ(space.plan_compaction(taker, 4096, kAnyMoves), std::nullopt);
   space.release(owner, slots[2]);
-  EXPECT_EQ(space.plan_compaction(taker, 4096, kAnyMoves).value().size(), 1U);
+  EXPECT_EQ(plan(space, taker, 4096, kAnyMoves).size(), 1U);
 }
 
 TEST(Space, AFloorIsKeptUntilTheLastResort) {
@@ -206,8 +216,7 @@ TEST(Space, CompactionKeepsFloorsUntilTheLastResort) {
   Space space = space_of(2);
   const PoolId owner = space.add_pool({1024, 5});
   const PoolId taker = space.add_pool({4096, 0});
-  std::vector<SlotId> slots;
-  for (int i = 0; i < 8; ++i) slots.push_back(space.allocate(owner).value());
+  const std::vector<SlotId> slots = take_many(space, owner, 8);
   for (const std::size_t i : {0U, 1U, 2U, 4U}) space.release(owner, slots[i]);
   EXPECT_EQ(space.plan_compaction(taker, 4096, kAnyMoves), std::nullopt);
   EXPECT_TRUE(space.plan_compaction(taker, 4096, kAnyMoves, true));
@@ -217,14 +226,13 @@ TEST(Space, APoolThatLostAnExtentMayNotTakeOneBackForAWhile) {
   Space space = space_of(4, 4096, 3);
   const PoolId loser = space.add_pool({4096, 1});
   const PoolId winner = space.add_pool({4096, 0});
-  std::vector<SlotId> slots;
-  for (int i = 0; i < 3; ++i) slots.push_back(space.allocate(loser).value());
+  const std::vector<SlotId> slots = take_many(space, loser, 3);
   ASSERT_TRUE(space.allocate(winner));
   space.release(loser, slots[0]);
   ASSERT_EQ(space.allocate(loser), slots[0]);
   EXPECT_TRUE(space.may_take(loser, winner, false)) << "its own extent used again is no loss";
   space.release(loser, slots[0]);
-  const SlotId taken = space.allocate(winner).value();
+  const SlotId taken = take(space, winner);
   EXPECT_FALSE(space.may_take(loser, winner, false));
   EXPECT_TRUE(space.may_take(loser, winner, true));
   EXPECT_TRUE(space.may_take(winner, loser, false)) << "the rule binds only who lost";
@@ -242,7 +250,7 @@ TEST(Space, BelowItsFloorAPoolMayTakeBackAtOnce) {
   Space space = space_of(2, 4096, 1000);
   const PoolId loser = space.add_pool({4096, 1});
   const PoolId winner = space.add_pool({4096, 0});
-  const SlotId slot = space.allocate(loser).value();
+  const SlotId slot = take(space, loser);
   ASSERT_TRUE(space.allocate(winner));
   space.release(loser, slot);
   ASSERT_TRUE(space.allocate(winner));
@@ -253,11 +261,10 @@ TEST(Space, CostsNothingForExtentsNeverTouchedAndReachesPastFourGiB) {
   Space space(SpaceOptions{2ULL << 20, 3'000'000'000ULL, 64});  // 6 PB
   const PoolId page = space.add_pool({12'583'040, 0});          // 12 MiB and a header: seven extents
   EXPECT_EQ(space.extents_free(), 3'000'000'000ULL);
-  std::vector<SlotId> slots;
-  for (int i = 0; i < 1000; ++i) slots.push_back(space.allocate(page).value());
+  const std::vector<SlotId> slots = take_many(space, page, 1000);
   const auto spans = space.spans(page, slots.back());
   ASSERT_EQ(spans.size(), 1U) << "fresh extents are adjacent";
-  EXPECT_EQ(spans[0].offset, 999 * 7 * (2ULL << 20));
+  EXPECT_EQ(spans[0].offset, 999ULL * 7 * (2 << 20));
   EXPECT_GT(spans[0].offset, 1ULL << 32);
   EXPECT_EQ(spans[0].length, 12'583'040U);
   for (const SlotId slot : slots) space.release(page, slot);
@@ -273,7 +280,7 @@ TEST(Space, AMillionExtentsInUseAreFine) {
   EXPECT_EQ(space.allocate(page), std::nullopt);
   EXPECT_EQ(space.extents_missing(snapshot), 149U);
   for (std::uint32_t i = 0; i < 22; ++i) space.release(page, SlotId(i * 7001));
-  const auto slot = space.allocate(snapshot).value();
+  const auto slot = take(space, snapshot);
   EXPECT_EQ(space.spans(snapshot, slot).size(), 22U);
   EXPECT_EQ(space.inconsistency(), std::nullopt);
 }
