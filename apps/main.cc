@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "inspect_command.h"
+#include "replay_command.h"
 
 namespace tiercel::apps {
 namespace {
@@ -16,6 +17,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", TIERCEL_VERSION);
   const Command commands[] = {
       inspect_command(app),
+      replay_command(app),
   };
   try {
     app.parse(argc, argv);

@@ -1,0 +1,169 @@
+#include "trace/report.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/sizes.h"
+
+namespace tiercel {
+namespace {
+
+// What a person should make of a reason.
+std::string_view explanation(Reason reason) {
+  switch (reason) {
+    case Reason::kLimit:
+      return "beyond what the caller asked for";
+    case Reason::kTail:
+      return "less than a page";
+    case Reason::kAfterGap:
+      return "there, but a page before it is not";
+    case Reason::kStateMissing:
+      return "there, but no snapshot to resume from at or beyond it";
+    case Reason::kWindowMissing:
+      return "there, but the window before the resume point is not";
+    case Reason::kInFlight:
+      return "still being written";
+    case Reason::kDamaged:
+      return "its bytes were not what was stored";
+    case Reason::kTierDown:
+      return "its tier could not be read";
+    case Reason::kTooLate:
+      return "arrived after its deadline";
+    case Reason::kRemoved:
+      return "taken out on request";
+    case Reason::kEvicted:
+      return "made room for others: a larger cache would have hit";
+    case Reason::kNoRoom:
+      return "nothing could go to make room for it";
+    case Reason::kTooLarge:
+      return "larger than the whole budget";
+    case Reason::kSecondTouch:
+      return "waited for a second use";
+    case Reason::kWriteBudget:
+      return "over the write budget";
+    case Reason::kQuota:
+      return "over its owner's share";
+    case Reason::kBelowThreshold:
+      return "too little to be worth a load";
+    case Reason::kRateLimited:
+      return "too much under way at once";
+    case Reason::kOtherForm:
+      return "stored for another geometry";
+    case Reason::kOtherIdentity:
+      return "stored for another model or tenant";
+    case Reason::kNeverStored:
+      return "seen for the first time";
+    case Reason::kUnknownPast:
+      return "stored once, what became of it is forgotten";
+  }
+  return "";
+}
+
+double share(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string rule_text(const ReplayReport& report) {
+  if (report.snapshot_bytes == 0 && report.window_bytes == 0) return "none needed";
+  return report.snapshot_every == 0
+             ? report.snapshots
+             : fmt::format("{} + every {} pages", report.snapshots, report.snapshot_every);
+}
+
+}  // namespace
+
+std::string grouped(std::uint64_t number) {
+  std::string text = fmt::format("{}", number);
+  for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, 1, ',');
+  return text;
+}
+
+std::string report_json(const ReplayReport& report) {
+  nlohmann::ordered_json json;
+  json["policy"] = report.policy;
+  json["snapshots"] = report.snapshots;
+  json["snapshot_every"] = report.snapshot_every;
+  json["skipped_lines"] = report.skipped_lines;
+  if (report.bound_hit_pages) json["bound_hit_pages"] = *report.bound_hit_pages;
+  json["requests"] = report.requests;
+  json["pages"] = report.pages;
+  json["hit_pages"] = report.hit_pages;
+  json["hit_ratio"] = report.hit_ratio();
+  json["tokens"] = report.tokens;
+  json["hit_tokens"] = report.hit_tokens;
+  json["missed"] = nlohmann::ordered_json::object();
+  for (std::size_t i = 0; i < kReasonCount; ++i)
+    if (report.missed[i] != 0)
+      json["missed"][std::string(reason_name(static_cast<Reason>(i)))] = report.missed[i];
+  json["stored_pages"] = report.stored_pages;
+  json["evicted_pages"] = report.evicted_pages;
+  json["resident_pages"] = report.resident_pages;
+  json["snapshots_made"] = report.snapshots_made;
+  json["snapshots_evicted"] = report.snapshots_evicted;
+  json["page_bytes"] = report.page_bytes;
+  json["window_bytes"] = report.window_bytes;
+  json["snapshot_bytes"] = report.snapshot_bytes;
+  json["resident_bytes"] = report.resident_bytes;
+  json["peak_bytes"] = report.peak_bytes;
+  json["fragmentation_bytes"] = report.fragmentation_bytes;
+  json["verified_pages"] = report.verified_pages;
+  json["verified_snapshots"] = report.verified_snapshots;
+  json["corrupt_pages"] = report.corrupt_pages;
+  json["compared_bytes"] = report.compared_bytes;
+  json["wrong"] = report.wrong;
+  json["seconds"] = report.seconds;
+  json["pages_per_second"] = report.pages_per_second();
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string report_text(const ReplayReport& report, std::string_view trace, std::string_view model,
+                        bool colour) {
+  const std::string_view bold = colour ? "\033[1m" : "";
+  const std::string_view plain = colour ? "\033[0m" : "";
+  std::string text;
+  const auto row = [&](std::string_view name, const std::string& value) {
+    text += fmt::format("{:<14}{}\n", name, value);
+  };
+  row("trace", fmt::format("{}: {} requests, {} pages, {} tokens{}", trace, grouped(report.requests),
+                           grouped(report.pages), grouped(report.tokens),
+                           report.skipped_lines == 0
+                               ? ""
+                               : fmt::format(", {} damaged lines skipped", grouped(report.skipped_lines))));
+  row("model", fmt::format("{}: page {}, window records of a page {}, snapshot {}", model,
+                           format_size(report.page_bytes), format_size(report.window_bytes),
+                           format_size(report.snapshot_bytes)));
+  row("cache", fmt::format("policy {}, resume points: {}", report.policy, rule_text(report)));
+  text += fmt::format("{}{:<14}{:.4f}{}  {} pages, {} tokens\n", bold, "hit ratio", report.hit_ratio(), plain,
+                      grouped(report.hit_pages), grouped(report.hit_tokens));
+  if (report.bound_hit_pages)
+    row("bound",
+        fmt::format("{:.4f}  {} pages: the best possible with full attention alone",
+                    share(*report.bound_hit_pages, report.pages) / 100, grouped(*report.bound_hit_pages)));
+  row("pages", fmt::format("{} stored, {} evicted, {} resident", grouped(report.stored_pages),
+                           grouped(report.evicted_pages), grouped(report.resident_pages)));
+  if (report.snapshot_bytes != 0)
+    row("snapshots", fmt::format("{} made, {} evicted", grouped(report.snapshots_made),
+                                 grouped(report.snapshots_evicted)));
+  row("bytes",
+      fmt::format("{} resident, {} at the peak, {} lost to rounding", format_size(report.resident_bytes),
+                  format_size(report.peak_bytes), format_size(report.fragmentation_bytes)));
+  row("verified", fmt::format("{} of {} hit pages byte for byte ({}), {} snapshots, {} corrupt",
+                              grouped(report.verified_pages), grouped(report.hit_pages),
+                              format_size(report.compared_bytes), grouped(report.verified_snapshots),
+                              grouped(report.corrupt_pages)));
+  row("time", fmt::format("{:.2f} s, {} pages a second", report.seconds,
+                          grouped(static_cast<std::uint64_t>(report.pages_per_second()))));
+  text += fmt::format("\n{}{:<27}{:>12}{:>9}{}\n", bold, "missed because", "pages", "share", plain);
+  const std::uint64_t missed = report.pages - report.hit_pages;
+  for (std::size_t i = 0; i < kReasonCount; ++i) {
+    if (report.missed[i] == 0) continue;
+    const auto reason = static_cast<Reason>(i);
+    text += fmt::format("{:<27}{:>12}{:>8.2f}%  {}\n", reason_name(reason), grouped(report.missed[i]),
+                        share(report.missed[i], missed), explanation(reason));
+  }
+  text += fmt::format("{:<27}{:>12}\n", "together", grouped(missed));
+  for (const std::string& what : report.wrong) text += fmt::format("WRONG: {}\n", what);
+  return text;
+}
+
+}  // namespace tiercel
