@@ -44,6 +44,8 @@ std::vector<Json> vectors(std::string_view kind) {
   return found;
 }
 
+std::string text_at(const Json& object, const char* name) { return object.at(name).get<std::string>(); }
+
 std::vector<std::byte> bytes_of(const std::string& hex) {
   std::vector<std::byte> bytes;
   for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
@@ -114,7 +116,7 @@ TEST(Format, ContentIdentitiesAreAsTheDocumentSays) {
     EXPECT_EQ(validate(identity), Status{}) << each.at("name");
     EXPECT_EQ(lines_of(canonical_text(identity)),
               each.at("gives").at("text").get<std::vector<std::string>>());
-    EXPECT_EQ(hex_of(root_digest(identity)), each.at("gives").at("root")) << each.at("name");
+    EXPECT_EQ(hex_of(root_digest(identity)), text_at(each.at("gives"), "root")) << each.at("name");
   }
 }
 
@@ -129,14 +131,14 @@ void expect_chain(const Json& given, const Json& gives) {
   const std::vector<Key> made = extend_chain(chain, page_tokens, tokens, extras).value();
   for (const Key& key : made) keys.push_back(to_hex(key));
   EXPECT_EQ(keys, gives.at("keys").get<std::vector<std::string>>());
-  EXPECT_EQ(hex_of(chain.digest), gives.at("digest"));
+  EXPECT_EQ(hex_of(chain.digest), text_at(gives, "digest"));
 }
 
 bool of_pairs(const Json& given) { return given.at("tokens").at(0).is_array(); }
 
 TEST(Format, ChainsAreAsTheDocumentSays) {
   for (const Json& each : vectors("chain")) {
-    SCOPED_TRACE(each.at("name"));
+    SCOPED_TRACE(text_at(each, "name"));
     if (of_pairs(each.at("given")))
       expect_chain<TokenPair>(each.at("given"), each.at("gives"));
     else
@@ -151,7 +153,7 @@ TEST(Format, ProbesAreAsTheDocumentSays) {
     const Probe probe = of_pairs(given)
                             ? probe_from_tokens(given.at("tokens").get<std::vector<TokenPair>>(), extras)
                             : probe_from_tokens(given.at("tokens").get<std::vector<std::uint32_t>>(), extras);
-    EXPECT_EQ(hex_of(probe), each.at("gives").at("probe")) << each.at("name");
+    EXPECT_EQ(hex_of(probe), text_at(each.at("gives"), "probe")) << each.at("name");
   }
 }
 
@@ -163,8 +165,8 @@ TEST(Format, ExternalKeysAreAsTheDocumentSays) {
     const auto keys =
         keys_from_digests(digest_of(given.at("root")), scheme, digest, digest.size(), digest.size()).value();
     ASSERT_EQ(keys.size(), 1U);
-    EXPECT_EQ(to_hex(keys[0]), each.at("gives").at("key"));
-    EXPECT_EQ(hex_of(probe_from_digest(scheme, digest)), each.at("gives").at("probe"));
+    EXPECT_EQ(to_hex(keys[0]), text_at(each.at("gives"), "key"));
+    EXPECT_EQ(hex_of(probe_from_digest(scheme, digest)), text_at(each.at("gives"), "probe"));
   }
 }
 
@@ -184,10 +186,10 @@ TEST(Format, RecordHeadersAreAsTheDocumentSays) {
     header.payload_bytes = given.at("payload_bytes");
     header.kept_bytes = given.at("kept_bytes");
     header.run_checksums = given.at("run_checksums").get<std::vector<std::uint32_t>>();
-    const auto expected = bytes_of(each.at("gives").at("header"));
+    const auto expected = bytes_of(text_at(each.at("gives"), "header"));
     std::vector<std::byte> bytes(expected.size());
     encode_header(header, bytes);
-    EXPECT_EQ(hex_of(bytes), each.at("gives").at("header")) << each.at("name");
+    EXPECT_EQ(hex_of(bytes), text_at(each.at("gives"), "header")) << each.at("name");
     EXPECT_EQ(parse_header(expected).value(), header);
   }
 }
@@ -225,7 +227,7 @@ TEST(Format, StorageFormsAreAsTheDocumentSays) {
   ASSERT_EQ(found.size(), 1U);
   const StorageForm form = example_form();
   EXPECT_EQ(lines_of(form.canonical), found[0].at("given").at("text").get<std::vector<std::string>>());
-  EXPECT_EQ(hex_of(form.fingerprint), found[0].at("gives").at("fingerprint"));
+  EXPECT_EQ(hex_of(form.fingerprint), text_at(found[0].at("gives"), "fingerprint"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // Threads: one thread.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "base/prng.h"
 #include "device/device_pool.h"
+#include "memory/record.h"
 #include "node/node.h"
 
 namespace tiercel {
@@ -61,12 +63,53 @@ inline ModelSpec test_spec(TestModel model) {
   return spec;
 }
 
+// Holds tasks until the test runs them.
+class HeldExecutor final : public Executor {
+ public:
+  void submit(std::unique_ptr<Task> task) override { tasks_.push_back(std::move(task)); }
+  std::size_t held() const { return tasks_.size(); }
+  void run_one() {
+    std::unique_ptr<Task> task = std::move(tasks_.front());
+    tasks_.erase(tasks_.begin());
+    task->run();
+  }
+  void run_all() {
+    while (!tasks_.empty()) run_one();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Task>> tasks_;
+};
+
+// Host memory whose reads or writes fail where the test says so.
+class FailingDevice final : public Device {
+ public:
+  explicit FailingDevice(std::uint64_t bytes) : device_(bytes) {}
+  Status read(std::uint64_t address, MutableByteView into) override {
+    if (read_fails && read_fails(address)) return {Code::kIoError, "the test's device does not read here"};
+    return device_.read(address, into);
+  }
+  Status write(std::uint64_t address, ByteView from) override {
+    if (write_fails && write_fails(address)) return {Code::kIoError, "the test's device does not write here"};
+    return device_.write(address, from);
+  }
+  std::uint64_t size_bytes() const override { return device_.size_bytes(); }
+  MutableByteView bytes() { return device_.bytes(); }
+
+  std::function<bool(std::uint64_t)> read_fails, write_fails;
+
+ private:
+  HostDevice device_;
+};
+
 struct TestOptions {
   ModelSpec spec;
   std::uint64_t host_bytes = 4 << 20;
   std::uint64_t extent_bytes = 16 << 10;
   std::optional<std::uint64_t> pages_max;
   std::uint64_t engine_slots = 64;
+  std::uint64_t device_bytes = 4 << 20;
+  Executor* executor = nullptr;  // null: copies run at once
   std::function<void(NodeOptions&)> adjust;
 };
 
@@ -79,7 +122,7 @@ struct StorePlan {
 class TestWorld {
  public:
   explicit TestWorld(TestOptions options)
-      : engine_slots_(options.engine_slots), arena_(options.host_bytes), device_(4 << 20) {
+      : engine_slots_(options.engine_slots), arena_(options.host_bytes), device_(options.device_bytes) {
     NodeOptions node_options;
     node_options.host_bytes = options.host_bytes;
     node_options.extent_bytes = options.extent_bytes;
@@ -87,7 +130,8 @@ class TestWorld {
     node_options.client_share = 1.0;
     node_options.policy = PolicyKind::kLru;
     if (options.adjust) options.adjust(node_options);
-    auto opened = Node::open(node_options, World{clock_, executor_, arena_, device_, 1});
+    Executor& executor = options.executor != nullptr ? *options.executor : inline_;
+    auto opened = Node::open(node_options, World{clock_, executor, arena_, device_, 1});
     EXPECT_TRUE(opened) << opened.error().to_string();
     node_ = std::move(*opened);
     session_ = node_->open_session({"test", "salt", {}}).value();
@@ -95,6 +139,11 @@ class TestWorld {
     EXPECT_TRUE(form) << form.error().to_string();
     form_ = *form;
     ns_ = open("weights-1");
+    register_memory();
+  }
+
+  void register_memory() {
+    pools_.clear();
     std::uint64_t base = 0;
     for (const ClassForm& cls : node_->form(form_).classes)
       for (std::uint16_t shard = 0; shard < cls.shards; ++shard) {
@@ -121,7 +170,28 @@ class TestWorld {
   FormId form_id() const { return form_; }
   const StorageForm& form() const { return node_->form(form_); }
   ManualClock& clock() { return clock_; }
-  ByteArena& arena() { return arena_; }
+  FailingDevice& device() { return device_; }
+  const std::vector<DevicePool>& pools() const { return pools_; }
+
+  // Turns one payload bit of a resident record.
+  void damage(const Key& key, ClassId cls) {
+    for (const AuditResidence& set : node_->audit().residences)
+      if (set.key == key && set.cls == cls && set.state == ResidenceState::kResident)
+        arena_.view(set.spans[0], header_bytes(form().classes[cls.value()]), 1)[0] ^= std::byte{1};
+  }
+  // Whether nothing but 0xEE stands in the engine's slots of pages ≥ `length` (and, at length 0, of the
+  // snapshot).
+  bool untouched_from(std::uint64_t length, std::uint64_t pages) {
+    for (const DevicePool& pool : pools_) {
+      const bool state = form().classes[pool.cls.value()].is_state();
+      if (state && length != 0) continue;
+      for (std::uint64_t slot = state ? 0 : length; slot < (state ? 1 : pages); ++slot)
+        for (const DeviceRun& run : pool.runs)
+          for (std::uint64_t b = 0; b < run.length; ++b)
+            if (device_.bytes()[run.base + slot * run.stride + b] != std::byte{0xEE}) return false;
+    }
+    return true;
+  }
 
   // Keys of a chain; chains of different `branch` share nothing.
   std::vector<Key> keys(std::uint64_t pages, std::uint32_t branch = 0) {
@@ -149,8 +219,8 @@ class TestWorld {
   }
   void wipe() { std::fill(device_.bytes().begin(), device_.bytes().end(), std::byte{0xEE}); }
 
-  std::vector<StoreOutcome> store(const std::vector<Key>& keys, std::uint64_t page, ClassId cls,
-                                  RequestId request = {}) {
+  StoreRequest store_request(const std::vector<Key>& keys, std::uint64_t page, ClassId cls,
+                             RequestId request = {}) {
     StoreRequest store;
     store.session = session_;
     store.ns = ns_;
@@ -168,7 +238,12 @@ class TestWorld {
       item.slot = slot;
       store.items.push_back(item);
     }
-    const StoreAnswer answer = node_->store(store).value();
+    return store;
+  }
+
+  std::vector<StoreOutcome> store(const std::vector<Key>& keys, std::uint64_t page, ClassId cls,
+                                  RequestId request = {}) {
+    const StoreAnswer answer = node_->store(store_request(keys, page, cls, request)).value();
     node_->poll();
     return answer.outcomes;
   }
@@ -243,9 +318,9 @@ class TestWorld {
  private:
   std::uint64_t engine_slots_;
   ManualClock clock_;
-  InlineExecutor executor_;
+  InlineExecutor inline_;
   ByteArena arena_;
-  HostDevice device_;
+  FailingDevice device_;
   std::unique_ptr<Node> node_;
   SessionId session_;
   FormId form_;
