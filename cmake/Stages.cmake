@@ -5,7 +5,7 @@
 # Other builds stand beside this one (build/dev, build/asan). Label `long`: only `make test-long`.
 
 cmake_host_system_information(RESULT TIERCEL_CORES QUERY NUMBER_OF_LOGICAL_CORES)
-get_filename_component(TIERCEL_BUILDS ${CMAKE_BINARY_DIR} DIRECTORY)
+get_filename_component(TIERCEL_BUILDS ${PROJECT_BINARY_DIR} DIRECTORY)
 
 # tiercel_build_stage(PRESET [TARGETS target...]): configures and builds a preset; fixture PRESET.
 function(tiercel_build_stage PRESET)
@@ -13,8 +13,8 @@ function(tiercel_build_stage PRESET)
   list(JOIN ARG_TARGETS "," TARGETS)
   add_test(NAME ${PRESET}.build
     COMMAND ${CMAKE_COMMAND} -DPRESET=${PRESET} -DBUILD=${TIERCEL_BUILDS}/${PRESET} -DTARGETS=${TARGETS}
-      -DJOBS=${TIERCEL_CORES} -P ${CMAKE_SOURCE_DIR}/cmake/BuildStage.cmake
-    WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+      -DJOBS=${TIERCEL_CORES} -P ${PROJECT_SOURCE_DIR}/cmake/BuildStage.cmake
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${PRESET}.build PROPERTIES
     FIXTURES_SETUP ${PRESET} PROCESSORS ${TIERCEL_CORES} TIMEOUT 3600 LABELS "build;${ARG_LABELS}")
 endfunction()
@@ -47,7 +47,7 @@ endfunction()
 
 # tiercel_tool_test(NAME SCRIPT [argument...]): ctest NAME runs a tool from tools/ on this source tree.
 function(tiercel_tool_test NAME SCRIPT)
-  add_test(NAME ${NAME} COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/${SCRIPT} ${ARGN}
-    WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  add_test(NAME ${NAME} COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/${SCRIPT} ${ARGN}
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT 300 LABELS check)
 endfunction()
