@@ -129,6 +129,7 @@ void expect_chain(const Json& given, const Json& gives) {
   std::vector<std::string> keys;
   const auto page_tokens = given.at("page_tokens").get<std::uint64_t>();
   const std::vector<Key> made = extend_chain(chain, page_tokens, tokens, extras).value();
+  keys.reserve(made.size());
   for (const Key& key : made) keys.push_back(to_hex(key));
   EXPECT_EQ(keys, gives.at("keys").get<std::vector<std::string>>());
   EXPECT_EQ(hex_of(chain.digest), text_at(gives, "digest"));

@@ -21,8 +21,9 @@ StorageForm sample_form() {
   form.classes.push_back(cls);
   cls.id = ClassId(1);
   cls.layers.clear();
-  for (std::uint32_t layer = 0; layer < 17; ++layer) cls.layers.push_back({layer, layer * 8, 8, {}});
-  cls.record_bytes = 17 * 8;
+  for (std::uint32_t layer = 0; layer < 17; ++layer)
+    cls.layers.push_back({layer, std::uint64_t{8} * layer, 8, {}});
+  cls.record_bytes = 136;
   form.classes.push_back(cls);
   return form;
 }

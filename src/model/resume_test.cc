@@ -60,15 +60,14 @@ TEST(Resume, AWindowOfOneTokenNeedsNothing) {
 
 TEST(Resume, OptionalClassesNeverShorten) {
   const StorageForm form = form_of(64, {RequiredRetention{}, OptionalRetention{}});
-  const ResumeAnswer answer =
-      restorable(form, {.pages = Pages{1, 3, 1, 0}, .held = {}, .limit_tokens = 4 * 64});
+  const ResumeAnswer answer = restorable(form, {.pages = Pages{1, 3, 1, 0}, .held = {}, .limit_tokens = 256});
   EXPECT_EQ(answer.longest, 3U);
   EXPECT_EQ(answer.lacking, (Lengths{1, 1}));
 }
 
 TEST(Resume, LimitIsInWholePages) {
-  EXPECT_EQ(lengths(full(), {1, 1, 1}, 0, {}, 2 * 64 - 1), (Lengths{0, 1}));
-  EXPECT_EQ(lengths(full(), {1, 1, 1}, 0, {}, 2 * 64), (Lengths{0, 1, 2}));
+  EXPECT_EQ(lengths(full(), {1, 1, 1}, 0, {}, 127), (Lengths{0, 1}));
+  EXPECT_EQ(lengths(full(), {1, 1, 1}, 0, {}, 128), (Lengths{0, 1, 2}));
 }
 
 TEST(Resume, AQueryFromTheMiddleNeedsItsParentsHeld) {
