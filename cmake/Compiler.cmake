@@ -12,6 +12,7 @@ target_include_directories(tiercel_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${P
 if(PROJECT_IS_TOP_LEVEL)  # another project chooses its own warnings
   target_compile_options(tiercel_flags INTERFACE
     -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+    -Wno-missing-field-initializers  # designated initialisers leave members out on purpose; every member has a default
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
     $<$<BOOL:${TIERCEL_WERROR}>:-Werror>
     # Tests and programs must not depend on where they were built.
