@@ -19,7 +19,7 @@ void check_refusal(const tiercel::Status& status) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  for (const std::uint64_t tp : {1, 2, 3, 8})
+  for (const std::uint64_t tp : {1U, 2U, 3U, 8U})
     for (const tiercel::DType dtype : {tiercel::DType::kBf16, tiercel::DType::kFp8}) {
       tiercel::HfOptions options;
       options.tp = tp;
