@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 #include "sim/actions.h"
 
@@ -56,6 +58,7 @@ void clear_space(Scene& scene, const Space& space) {
   for (const AuditResidence& each : scene.view.before.residences)
     if (each.ns == space.id) scene.cleared_generations.insert(each.generation);
   scene.cleared_spaces.insert(space.id);
+  scene.view.note += fmt::format("namespace {} ", space.id.value());
   if (work_under_way(scene, space.id, false)) scene.coverage.hit("clear_with_work_under_way");
   scene.book.cleared(space.id);
 }
@@ -89,6 +92,7 @@ void remove_page(Scene& scene) {
   if (work_under_way(scene, top.ns, true)) scene.coverage.hit("remove_with_load");
   if (writing.contains(top)) scene.coverage.hit("remove_with_store");
   const std::set<PageId> tree = tree_of(scene, top);
+  for (const PageId& page : tree) scene.view.note += to_hex(page.key).substr(0, 6) + " ";
   scene.node->remove(top.ns, top.key);
   for (const PageId& page : tree) {
     scene.book.removed(page);
@@ -145,6 +149,7 @@ void pin_pages(Scene& scene) {
     scene.pins.erase(page);
     return;
   }
+  scene.view.note = to_hex(page.key).substr(0, 6);
   const Duration ttl = std::chrono::milliseconds(scene.prng.between(10, 3000));
   scene.node->pin(page.ns, keys, ttl);
   // A shorter pin over a longer one: only the shorter is held against the node.
@@ -211,6 +216,7 @@ void suspend_or_resume(Scene& scene) {
 
 Status close_client(Scene& scene, std::size_t client) {
   const SessionId session = scene.clients[client].id;
+  scene.view.note = fmt::format("session {}", session.value());
   if (std::any_of(scene.operations.begin(), scene.operations.end(), [&](const auto& each) {
         return each.second.session == session && !each.second.ended();
       }))

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 #include "memory/record.h"
 #include "sim/actions.h"
@@ -168,6 +170,7 @@ void reserve_pages(Scene& scene) {
   call.items = reservation.items;
   if (scene.prng.chance(0.3)) call.deadline = std::chrono::milliseconds(scene.prng.between(50, 1000));
   reservation.made = scene.clock.now();
+  reservation.step = scene.view.step;
   reservation.deadline = reservation.made + call.deadline.value_or(scene.scenario.options.reservation_ttl);
   scene.view.storing = call.ns;
   const auto answer = scene.node->reserve(call);
@@ -189,6 +192,7 @@ void reserve_pages(Scene& scene) {
 void use_reservation(Scene& scene) {
   SimReservation* reservation = choose_reservation(scene);
   if (reservation == nullptr) return;
+  scene.view.note = fmt::format("reservation {}", reservation->id.value());
   const double choice = scene.prng.unit();
   if (choice < 0.35) {
     // One item now, another later; also after the deadline: the client lives and may write.
@@ -212,6 +216,7 @@ void cancel_operation(Scene& scene) {
   if (open.empty()) return;
   SimOperation& operation = scene.operations.at(open[scene.prng.below(open.size())]);
   operation.cancel_asked = true;
+  scene.view.note = fmt::format("operation {}", operation.id.value());
   scene.node->cancel(operation.id);
 }
 
@@ -242,6 +247,7 @@ void fire_event(Scene& scene) {
   const std::size_t index = scene.prng.below(scene.events_waiting.size());
   const std::uint64_t event = scene.events_waiting[index];
   scene.events_waiting.erase(scene.events_waiting.begin() + static_cast<std::ptrdiff_t>(index));
+  scene.view.note = fmt::format("event {}", event);
   before_event(scene, event);
   scene.node->event_done(event);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 #include "sim/actions.h"
 
@@ -184,6 +186,7 @@ void hand_over(Scene& scene, SimRequest& request) {
 
 void end_request(Scene& scene, std::size_t index) {
   const RequestId id = scene.requests[index].id;
+  scene.view.note = fmt::format("request {} ends", id.value());
   scene.node->request_end(id);
   forget_request(scene, id, false);
 }
@@ -316,6 +319,7 @@ void abort_request(Scene& scene) {
     return each.second.request == id && each.second.kind != SimOperation::Kind::kLoad && !each.second.ended();
   });
   if (stores) scene.coverage.hit("request_aborted_with_stores");
+  scene.view.note = fmt::format("request {}", id.value());
   scene.node->request_abort(id);
   if (scene.prng.chance(0.2)) scene.node->request_abort(id);  // idempotent
   forget_request(scene, id, true);
@@ -395,6 +399,7 @@ void release_ticket(Scene& scene) {
     if (!ticket.gone) open.push_back(id);
   if (open.empty()) return;
   const TicketId id = open[scene.prng.below(open.size())];
+  scene.view.note = fmt::format("ticket {}", id.value());
   scene.node->release(id);
   scene.tickets.at(id).gone = true;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 #include "memory/record.h"
 #include "sim/actions.h"
@@ -97,6 +99,7 @@ void damage_record(Scene& scene) {
   const Space& space = scene.spaces[scene.space_of.at(victim->ns)];
   const ClassForm& cls = scene.form_of(space).classes[victim->cls.value()];
   const auto& spans = victim->spans[scene.prng.below(victim->spans.size())];
+  scene.view.note = fmt::format("page {} class {}", to_hex(victim->key).substr(0, 6), cls.name);
   scene.arena->damage(spans, position_to_damage(scene, cls));
   scene.book.damaged({victim->ns, victim->key}, victim->cls);
   ++scene.disturbances;

@@ -20,6 +20,7 @@ class LeasesChecker final : public Checker {
     for (const AuditResidence& each : now.residences) by_generation[each.generation] = &each;
     if (auto wrong = check_counts(now, by_generation)) return wrong;
     if (auto wrong = check_places(scene, by_generation)) return wrong;
+    if (auto wrong = check_evictions(scene)) return wrong;
     if (auto wrong = check_copies(scene)) return wrong;
     if (auto wrong = check_bytes(scene, by_generation)) return wrong;
     return check_reservations(scene);
@@ -59,6 +60,18 @@ class LeasesChecker final : public Checker {
       if (at == by_generation.end()) continue;
       if (before.spans != at->second->spans || before.slots != at->second->slots)
         return fmt::format("{} was moved while it was in use", text(before));
+    }
+    return std::nullopt;
+  }
+
+  // Eviction passes over what is leased or copied.
+  static std::optional<std::string> check_evictions(const Scene& scene) {
+    for (const Event& event : scene.view.events.events) {
+      if (event.cause != Cause::kEvicted) continue;
+      for (const AuditResidence& before : scene.view.before.residences)
+        if (before.ns == event.ns && before.key == event.key && before.state == ResidenceState::kResident &&
+            (event.classes >> before.cls.value() & 1) != 0 && before.leases + before.copies != 0)
+          return fmt::format("{} was evicted while it was in use", text(before));
     }
     return std::nullopt;
   }

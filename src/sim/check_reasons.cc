@@ -118,8 +118,8 @@ class ReasonsChecker final : public Checker {
         return {Reason::kInFlight};
     const PageRecord* record = scene.book.find(id);
     std::set<Reason> possible = record != nullptr ? record->past : std::set<Reason>{Reason::kNeverStored};
-    // The filter may take a key for one that it has seen.
-    if (!scene.book.history_complete()) possible.insert(Reason::kUnknownPast);
+    // What a short history has forgotten the filter decides, as far back as it reaches.
+    if (!scene.book.history_complete()) possible.insert({Reason::kUnknownPast, Reason::kNeverStored});
     if (!possible.contains(Reason::kNeverStored)) return possible;
     if (other_form(scene, space, id.key) != nullptr) possible.insert(Reason::kOtherForm);
     if (possible.contains(Reason::kOtherForm) && possible.size() == 2) possible.erase(Reason::kNeverStored);

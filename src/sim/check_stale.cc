@@ -65,7 +65,8 @@ class StaleChecker final : public Checker {
     if (!scene.view.matched) return std::nullopt;
     const SimTicket& ticket = scene.tickets.at(*scene.view.matched);
     const Space& space = scene.spaces[ticket.space];
-    if (space.dead && ticket.view.hit_tokens != 0) return "a namespace of an old weights epoch has hits";
+    for (const std::uint64_t pages : ticket.view.resident)
+      if (space.dead && pages != 0) return "a namespace of an old weights epoch has pages";
     for (std::size_t c = 0; c < ticket.view.resident.size(); ++c) {
       std::uint64_t there = 0;
       std::uint64_t removals = 0;

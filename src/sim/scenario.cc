@@ -116,7 +116,9 @@ void choose_bounds(Scenario& scenario, Prng& prng) {
   const std::uint64_t page = page_bytes(scenario.models);
   if (prng.chance(0.15)) options.record_bytes_max = page * prng.between(1, 8) + prng.below(page);
   if (prng.chance(0.15)) options.pages_max = prng.between(1, 10);
-  if (prng.chance(0.3)) options.in_flight_bytes_max = largest_record(scenario.models) * prng.between(1, 3);
+  const std::uint64_t largest = largest_record(scenario.models);
+  if (prng.chance(0.3) || scenario.arena_bytes / 4 < largest)
+    options.in_flight_bytes_max = largest * prng.between(1, 3);
   const double shares[] = {0.25, 0.5, 1.0};
   options.client_share = shares[prng.below(3)];
   if (prng.chance(0.15)) options.operations_max = static_cast<std::uint32_t>(prng.between(2, 5));

@@ -131,6 +131,7 @@ struct SimReservation {
   std::vector<std::vector<std::byte>> last_written;  // what this client wrote there last
   Time made{0};
   Time deadline{0};
+  std::uint64_t step = 0;
   bool quarantine_seen = false;
   bool ended = false;  // committed, aborted, or its session closed
 };
@@ -152,6 +153,7 @@ struct StepView {
   enum class Phase : std::uint8_t { kRunning, kQuiet, kEnded, kEmptied };
   std::uint64_t step = 0;
   std::string action;
+  std::string note;  // what it was done to, for people
   Phase phase = Phase::kRunning;
   bool polled = false;
   std::optional<TicketId> matched;  // answered in this step

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "sim/actions.h"
 #include "sim/checkers.h"
+#include "sim/trace.h"
 
 namespace tiercel::sim {
 namespace {
@@ -46,13 +47,13 @@ class Run final {
     view.before = std::move(before);
     scene_.book.begin_step(number);
     view.action = action();
-    if (options_.trace) fmt::print("{} {}\n", number, view.action);
     view.completions = scene_.node->drain_completions();
     view.events = scene_.node->drain_events();
     view.after = scene_.node->audit();
     for (const Event& event : view.events.events) scene_.book.apply(event);
     if (view.events.lost != 0) scene_.book.resync(view.after, scene_.cleared_generations);
     note_match(scene_);
+    if (options_.trace) fmt::print("{}", describe_step(scene_));
     for (const auto& checker : checkers_)
       if (auto wrong = checker->check(scene_))
         return Caught{std::string(checker->name()), number, fmt::format("{}: {}", view.action, *wrong)};
