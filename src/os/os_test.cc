@@ -110,7 +110,10 @@ TEST(Executor, WorkersRunAtTheSameTime) {
 class Endless final : public Task {
  public:
   explicit Endless(Executor& executor) : executor_(executor) {}
-  void run() override { executor_.submit(std::make_unique<Endless>(executor_)); }
+  void run() override {
+    executor_.submit(std::make_unique<Endless>(executor_));
+    std::this_thread::yield();  // the lock is not fair: let the destructor have it
+  }
 
  private:
   Executor& executor_;
