@@ -65,10 +65,12 @@ void Node::State::cancel_store(Store& store, Ending why) {
   const OperationId id = store.id;
   store.outstanding -= drop_pending(id);
   const std::vector<std::uint64_t> members = store.residences;
+  ++store.outstanding;  // it must not answer before all its items have ended
   for (const std::uint64_t member : members)
     if (member != 0) abort_residence(member, why);
   for (const std::uint64_t member : members)
     if (Residence* set = residence(member); set != nullptr) free_if_unused(*set);
+  --store.outstanding;
   end_store_if_done(id);
 }
 
@@ -261,11 +263,13 @@ std::size_t Node::State::expire_tickets() {
 void Node::State::operation_timed_out(OperationId id) {
   if (const auto at = loads.find(id); at != loads.end()) {
     Load& load = at->second;
-    if (load.ending) return;
-    const Ticket& ticket = tickets.at(load.ticket);
-    for (std::uint64_t page = ticket.view.first_page; page < load.length; ++page)
-      refuse_again(load, page, Reason::kTooLate);
-    load.ending = Status{Code::kDeadlineExceeded, "load: its deadline passed"};
+    if (load.answered) return;
+    if (!load.ending) {  // a load that was cancelled and whose copies still run answers that
+      const Ticket& ticket = tickets.at(load.ticket);
+      for (std::uint64_t page = ticket.view.first_page; page < load.length; ++page)
+        refuse_again(load, page, Reason::kTooLate);
+      load.ending = Status{Code::kDeadlineExceeded, "load: its deadline passed"};
+    }
     load.outstanding -= drop_pending(id);
     if (load.outstanding == 0)
       end_load(load);
@@ -275,16 +279,16 @@ void Node::State::operation_timed_out(OperationId id) {
     Store& late = store->second;
     late.outstanding -= drop_pending(id);
     const std::vector<std::uint64_t> members = late.residences;
+    ++late.outstanding;  // it must not answer before all its items have ended
     for (std::size_t i = 0; i < members.size(); ++i)
       if (members[i] != 0 && late.outcomes[i] == StoreOutcome::kAccepted)
         abort_residence(members[i], Ending::kExpired);
     for (const std::uint64_t member : members)
       if (Residence* set = residence(member); set != nullptr) free_if_unused(*set);
-    const auto again = stores.find(id);
-    if (again == stores.end()) return;
-    if (again->second.outstanding != 0 && !again->second.answered) {
-      answer_store(again->second);
-      again->second.ran_late = true;
+    --late.outstanding;
+    if (late.outstanding != 0 && !late.answered) {
+      answer_store(late);
+      late.ran_late = true;
     }
     end_store_if_done(id);
   }

@@ -137,6 +137,9 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
     PageView& at = views[i];
     at = page_view(query.ns, query.keys[i], found[i], request);
     at.presence = presence[i];
+    for (const ClassForm& cls : model.classes)
+      if (cls.is_state() && ticket.held[cls.id.value()] == page + 1)
+        at.presence |= Presence{1} << cls.id.value();
     at.held = form.required != 0;
     for (const ClassForm& cls : model.classes)
       if (cls.required()) at.held = at.held && page < ticket.held[cls.id.value()];
@@ -145,7 +148,7 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
   }
   const std::uint64_t end_tokens = end * page_tokens;
   const std::uint64_t tail = query.prompt_tokens > end_tokens ? query.prompt_tokens - end_tokens : 0;
-  view.missed = judge(model, Judgement{views, query.first_page, view.length, rule.limit_pages, tail,
+  view.missed = judge(model, Judgement{views, query.first_page, view.length, rule.limit_pages, rule.gap, tail,
                                        query.limit_tokens <= end_tokens});
   if (TIERCEL_FAULT(drop_a_reason) && !view.missed.empty()) view.missed.pop_back();
   if (TIERCEL_FAULT(reason_counts_twice) && view.missed.size() > 1)

@@ -86,12 +86,6 @@ Result<FormId> Node::open_form(FormOptions options) {
   TIERCEL_ASSIGN_OR_RETURN(StorageForm made, make_storage_form(std::move(options.spec)));
   for (const auto& [id, known] : s.forms)
     if (*known->form == made) return id;
-  for (const ClassForm& cls : made.classes)
-    if (cls.record_bytes > s.options.in_flight_bytes_max)
-      return error(
-          Code::kResourceExhausted,
-          fmt::format("open_form: one record of class {} has {} bytes, in_flight_bytes_max is {}; raise it",
-                      cls.name, cls.record_bytes, s.options.in_flight_bytes_max));
   auto form = std::make_unique<Form>();
   form->id = FormId(static_cast<std::uint32_t>(s.next_id()));
   form->form = std::make_shared<const StorageForm>(std::move(made));

@@ -62,7 +62,8 @@ void Node::State::link_parent(Page& page, const std::optional<Key>& parent_key) 
 }
 
 void Node::State::prune(Page* page) {
-  while (page != nullptr && page->children.empty() && !page->any_set() && page->pinned_until <= now()) {
+  // A pinned entry stays until it is unpinned, also when its time is over: `pins` names it.
+  while (page != nullptr && page->children.empty() && !page->any_set() && page->pinned_until == Time{0}) {
     Page* parent = page->parent;
     if (parent != nullptr) {
       parent->children.back()->child_at = page->child_at;
@@ -364,12 +365,12 @@ void Node::State::drop_set(Page& page, ClassId cls, Cause cause, Ending ending) 
   const bool resident =
       page.sets[cls.value()] != nullptr && page.sets[cls.value()]->state == ResidenceState::kResident;
   hide_set(page, cls, ending);
+  const bool empty = !page.any_set();  // before its point's windows follow: the last of them to go says so too
   if (resident) push_event(EventKind::kDropped, page, Presence{1} << cls.value(), cause);
   if (form_class.is_state()) drop_point(page, cause);
   if (form_class.optional() && page.visible)
     policy->resized(candidate(page, CandidateKind::kPage), page_payload(page));
   // Without a required class a page is there while any of its class-sets is.
-  const bool empty = !page.any_set();
   if (page.visible && page.form->required == 0 && page.presence == 0)
     hide_page(page, PastEvent{cause, now(), NamespaceId{}}, ending);
   if (empty) vacate(page);
@@ -381,10 +382,11 @@ void Node::State::damaged(Residence& residence) {
   Page* page = residence.page;
   if (page == nullptr) return;
   const ClassForm& cls = page->form->form->classes[residence.cls.value()];
+  const Cause cause = current(*page) ? Cause::kDamaged : Cause::kRemoved;  // it had been cleared before
   if (cls.required())
-    hide_page(*page, PastEvent{Cause::kDamaged, now(), NamespaceId{}}, Ending::kFailed);
+    hide_page(*page, PastEvent{cause, now(), NamespaceId{}}, Ending::kFailed);
   else
-    drop_set(*page, residence.cls, Cause::kDamaged, Ending::kFailed);
+    drop_set(*page, residence.cls, cause, Ending::kFailed);
   prune(page);
 }
 

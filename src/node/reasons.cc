@@ -67,19 +67,7 @@ Reason reason_from(Cause cause) {
 
 namespace {
 
-// First page of the query that lacks a required class-set and is not held; the end if none, or if the model
-// has no required class.
-std::uint64_t gap_of(const StorageForm& form, const Judgement& input) {
-  const std::uint64_t end = input.first_page + input.pages.size();
-  if (!form.has_required()) return end;
-  for (std::uint64_t page = std::max(input.length, input.first_page); page < end; ++page) {
-    const PageView& view = input.pages[page - input.first_page];
-    if (!view.resident && !view.held) return page;
-  }
-  return end;
-}
-
-Miss one(const Judgement& input, std::uint64_t page, std::uint64_t gap, std::uint64_t last_snapshot) {
+Miss one(const Judgement& input, std::uint64_t page, std::uint64_t last_snapshot) {
   const PageView& view = input.pages[page - input.first_page];
   Miss miss;
   miss.first_page = page;
@@ -93,7 +81,7 @@ Miss one(const Judgement& input, std::uint64_t page, std::uint64_t gap, std::uin
     miss.field = view.field;
     if (view.own == Reason::kEvicted || view.own == Reason::kRemoved) miss.when = view.past.when;
     if (view.own == Reason::kEvicted) miss.by = view.past.by;
-  } else if (page > gap) {
+  } else if (page > input.gap) {
     miss.reason = Reason::kAfterGap;
   } else {
     miss.reason = last_snapshot > page ? Reason::kWindowMissing : Reason::kStateMissing;
@@ -105,14 +93,13 @@ Miss one(const Judgement& input, std::uint64_t page, std::uint64_t gap, std::uin
 
 std::vector<Miss> judge(const StorageForm& form, const Judgement& input) {
   const std::uint64_t end = input.first_page + input.pages.size();
-  const std::uint64_t gap = gap_of(form, input);
   Presence states = 0;
   for (const ClassForm& cls : form.classes)
     if (cls.is_state()) states |= Presence{1} << cls.id.value();
   // The longest length up to the gap (and the limit) that has every state class's snapshot; models without a
   // state have it everywhere.
   std::uint64_t last_snapshot = states == 0 ? UINT64_MAX : 0;
-  const std::uint64_t reach = std::min(gap, input.limit_pages);
+  const std::uint64_t reach = std::min({input.gap, input.limit_pages, end});
   for (std::uint64_t length = reach; states != 0 && length > input.first_page; --length) {
     if ((input.pages[length - 1 - input.first_page].presence & states) != states) continue;
     last_snapshot = length;
@@ -120,7 +107,7 @@ std::vector<Miss> judge(const StorageForm& form, const Judgement& input) {
   }
   std::vector<Miss> missed;
   for (std::uint64_t page = std::max(input.length, input.first_page); page < end; ++page) {
-    Miss miss = one(input, page, gap, last_snapshot);
+    Miss miss = one(input, page, last_snapshot);
     miss.tokens = form.spec.page_tokens;
     if (!missed.empty()) {
       Miss& last = missed.back();

@@ -61,7 +61,7 @@ struct Miss {
 
 // One page as the judge sees it.
 struct PageView {
-  Presence presence = 0;
+  Presence presence = 0;  // with the snapshots that the engine holds
   bool resident =
       false;          // its required class-sets are (or, without a required class, any of its class-sets is)
   bool held = false;  // wholly covered by what the engine holds: counts as present
@@ -77,6 +77,7 @@ struct Judgement {
   std::uint64_t first_page = 0;
   std::uint64_t length = 0;       // L: pages below it are hits
   std::uint64_t limit_pages = 0;  // pages at or beyond it: `limit`
+  std::uint64_t gap = 0;          // first page of the chain that lacks a required class (ResumeAnswer::gap)
   std::uint64_t tail_tokens = 0;  // beyond the last whole page
   bool limit_cuts_tail = false;
 };

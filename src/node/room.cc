@@ -20,6 +20,7 @@ bool Node::State::never_fits(const Need& need) const {
     return ceil_div(cls.shards, options.extent_bytes / slot);
   };
   const ClassForm& own = need.form->form->classes[need.cls.value()];
+  if (own.record_bytes > options.in_flight_bytes_max) return true;  // no copy of it could ever start
   std::uint64_t extents = extents_of(own);
   std::uint64_t bytes = need.bytes();
   if (own.required()) {
@@ -130,7 +131,10 @@ bool Node::State::evict_dead_weight(const Need& need) {
     Residence* set = residence(dead_windows.front());
     const bool dead = set != nullptr && set->page != nullptr && set->state == ResidenceState::kResident &&
                       set->page->window_refs[set->cls.value()] == 0;
-    if (dead && set->page->last_sequence == need.access.sequence) break;  // its point may be on its way
+    // Its point may be on its way; or its namespace has no more than its minimum.
+    if (dead &&
+        (set->page->last_sequence == need.access.sequence || !may_shrink(set->ns, set->payload_bytes, need)))
+      break;
     dead_windows.pop_front();
     if (!dead) continue;
     Page* page = set->page;
@@ -185,9 +189,15 @@ bool Node::State::evictable(CandidateId id, const Need& need) {
     helps_space |= space.may_take(need.pool(), set->pool, need.last_resort);
   }
   if (need.space_bound && !helps_space && tag != 1) return false;
-  const Namespace& ns = *namespaces.at(page.name.ns);
   if (need.own_only && page.name.ns != need.ns) return false;
-  return page.name.ns == need.ns || ns.bytes >= ns.bytes_min + bytes;
+  if (page.point && tag <= 1) bytes += point_payload(page);
+  return may_shrink(page.name.ns, bytes, need);
+}
+
+// Eviction for somebody else never takes a namespace below its minimum.
+bool Node::State::may_shrink(NamespaceId id, std::uint64_t bytes, const Need& need) const {
+  const Namespace& ns = *namespaces.at(id);
+  return id == need.ns || ns.bytes >= ns.bytes_min + bytes;
 }
 
 void Node::State::evict(CandidateId id, const Need& need) {

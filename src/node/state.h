@@ -347,6 +347,7 @@ struct Node::State {
   bool evict_one(const Need& need);
   bool evict_dead_weight(const Need& need);
   bool evictable(CandidateId id, const Need& need);
+  bool may_shrink(NamespaceId id, std::uint64_t bytes, const Need& need) const;
   void evict(CandidateId id, const Need& need);
   bool take_slots(const Need& need, std::vector<SlotId>& slots);
   std::unordered_map<std::uint64_t, std::pair<std::uint64_t, ShardId>> slot_owner;  // by slot_name
