@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""`tiercel replay` as a user meets it: options, exit status, what is on stdout, and the sums of contract section 9.
+
+Called with the folder of the built programs. The numbers themselves are tested in src/trace; this is the contract around it.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent
+HYBRID = SOURCE / "examples" / "specs" / "hybrid.json"
+FAILURES = []
+
+
+def replay(*arguments, stdin=b""):
+    done = subprocess.run([PROGRAM, "replay", *map(str, arguments)], input=stdin, capture_output=True, timeout=120)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def check(condition, *what):
+    if not condition:
+        FAILURES.append(" ".join(map(str, what)))
+        print("FAILED:", *what)
+
+
+def refused(status, word, *arguments, stdin=b""):
+    code, out, err = replay(*arguments, stdin=stdin)
+    check(code == status, arguments, "exit status", code, err)
+    check(out == "", arguments, "left on stdout:", out)
+    check(err.count("\n") == 1 and err.startswith("tiercel replay: "), arguments, "stderr is not one line:", repr(err))
+    check(word in err, arguments, "is not named:", word, "in", err)
+
+
+def good(*arguments, stdin=b""):
+    """The JSON of a replay that must succeed, its sums checked."""
+    code, out, err = replay("--json", "--page-bytes", "64", *arguments, stdin=stdin)
+    check(code == 0 and err == "" and out.count("\n") == 1, arguments, "exit status", code, err)
+    got = json.loads(out) if code == 0 else {}
+    if got:
+        check(got["hit_pages"] + sum(got["missed"].values()) == got["pages"], arguments, "misses do not add up", got)
+        check(got["stored_pages"] - got["evicted_pages"] == got["resident_pages"], arguments, "pages do not add up", got)
+        check(got["verified_pages"] == got["hit_pages"] and got["corrupt_pages"] == 0, arguments, "not all verified", got)
+        check("unknown_past" not in got["missed"], arguments, "the history forgot", got)
+    return got
+
+
+def line(time, tokens, ids):
+    return json.dumps({"timestamp": time, "input_length": tokens, "output_length": 1, "hash_ids": ids}).encode() + b"\n"
+
+
+def usage():
+    for word, *arguments in (
+            ("--policy", "--policy", "fifo"),
+            ("--snapshots", "--spec", HYBRID, "--snapshots", "sometimes"),
+            ("--snapshots", "--snapshots", "end"),
+            ("--snapshot-every", "--snapshot-every", "4"),
+            ("--snapshot-budget", "--spec", HYBRID, "--snapshot-budget", "4"),
+            ("branch", "--spec", SOURCE / "examples/specs/state.json", "--snapshots", "branch"),
+            ("--config", "--spec", HYBRID, "--config", HYBRID),
+            ("--config", "--tp", "2"),
+            ("--generate", "--generate", "conversation", "--trace", "x"),
+            ("--generate", "--generate", "chat"),
+            ("--capacity-pages", "--capacity-pages", "0"),
+            ("--host-bytes", "--host-bytes", "many"),
+            ("--host-bytes", "--host-bytes", "1GiB", "--capacity-pages", "4"),
+            ("--page-bytes", "--page-bytes", "0"),
+            ("--no-such-option", "--no-such-option")):
+        refused(2, word, *arguments)
+
+
+def traces():
+    two = line(0, 1000, [0, 1]) + line(5, 1536, [0, 1, 2])
+    got = good("--trace", "-", stdin=two)
+    check((got["requests"], got["pages"], got["hit_pages"]) == (2, 5, 2), got)
+    check(got["missed"] == {"never_stored": 3}, got)
+    check(got["tokens"] == 2536 and got["hit_tokens"] == 1024, got)
+    whole = good("--trace", "-", stdin=line(0, 1000, [0, 1]) * 2)
+    check(whole["hit_tokens"] == 1000, "a request's last block counts its remainder", whole)
+    check(good("--trace", "-")["requests"] == 0, "an empty trace")
+
+    refused(1, "line 3", "--trace", "-", stdin=two + b"nonsense\n" + two)
+    refused(1, "line 1", "--trace", "-", "--json", stdin=line(0, 1000, [0]))
+    skipped = good("--trace", "-", "--skip-bad", stdin=two + b"nonsense\n\x00\n" + line(9, 10, [-1]) + line(9, 512, [0]))
+    check((skipped["skipped_lines"], skipped["requests"], skipped["hit_pages"]) == (3, 3, 3), skipped)
+    refused(1, "no-such-file", "--trace", "no-such-file")
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+        file.write(two.replace(b"\n", b"\r\n"))
+        file.flush()
+        check(good("--trace", file.name)["hit_pages"] == 2, "a trace with CRLF in a file")
+
+
+def models():
+    unlimited = good("--generate", "conversation:300")
+    for model in ("full", "full_window", "window", "state", "full_state", "every_kind", "opaque", "hybrid"):
+        got = good("--generate", "conversation:300", "--spec", SOURCE / f"examples/specs/{model}.json")
+        check(0 < got["hit_pages"] <= unlimited["hit_pages"], model, got)
+    check(good("--generate", "conversation:300", "--spec", SOURCE / "examples/specs/full_window.json")["hit_pages"] ==
+          unlimited["hit_pages"], "with windows every page keeps them")
+    hybrid = good("--generate", "conversation:300", "--spec", HYBRID, "--snapshots", "branch", "--snapshot-every", "16",
+                  "--host-bytes", "2GiB", "--policy", "value", "--bound")
+    check(hybrid["peak_bytes"] <= 2 << 30, hybrid)
+    check(hybrid["hit_pages"] <= hybrid["bound_hit_pages"] <= unlimited["hit_pages"], hybrid)
+    few = good("--generate", "synthetic:100:4", "--capacity-pages", "10")
+    check(few["resident_pages"] <= 10 and few["missed"].get("not_admitted(no_room)", 0) > 0, few)
+
+
+def text():
+    code, out, err = replay("--generate", "synthetic:50", "--spec", HYBRID)
+    check(code == 0 and err == "", "a quiet terminal-less run", err)
+    for word in ("hit ratio", "never_stored", "snapshots", "verified"):
+        check(word in out, word, "is not in", out)
+    check("\033" not in out and "\r" not in out, "no colours and no bar in a pipe")
+
+
+if __name__ == "__main__":
+    PROGRAM = str(Path(sys.argv[1]) / "tiercel")
+    for part in (usage, traces, models, text):
+        part()
+    if FAILURES:
+        sys.exit(f"{len(FAILURES)} checks failed")
+    print("replay: all checks passed")

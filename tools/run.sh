@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# What `make run` shows after the build: one replay with a progress bar, then policies, sizes and snapshot rules compared.
+# The real trace is used where ../shared/traces has it, else a generated one. Arguments go to tools/compare_replays.py.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+program=build/release/bin/tiercel
+spec=examples/specs/hybrid.json
+real=../shared/traces/conversation_trace.jsonl
+if [ -r "$real" ]; then trace=(--trace "$real"); else trace=(--generate conversation); fi
+
+echo "== One replay: a composite hybrid model (36 gated-delta-net, 8 window and 4 full layers), branch snapshots, 64 GiB"
+"$program" replay "${trace[@]}" --spec "$spec" --snapshots branch --host-bytes 64GiB --bound
+
+python3 tools/compare_replays.py --program "$program" --spec "$spec" "${trace[@]}" --out build/replays "$@"
