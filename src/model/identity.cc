@@ -185,14 +185,13 @@ Status validate(const ContentIdentity& identity) {
 }
 
 std::optional<std::string> first_difference(const ContentIdentity& a, const ContentIdentity& b) {
-  // Lists of different length differ in an `other` entry at the latest where the shorter one has its salt.
   const std::vector<Field> left = fields(a, Salt::kPlain);
   const std::vector<Field> right = fields(b, Salt::kPlain);
   for (std::size_t i = 0; i < left.size() && i < right.size(); ++i) {
-    if (left[i].name == right[i].name && left[i].value == right[i].value) continue;
-    if (left[i].name == right[i].name || right[i].name == "tenant_salt") return left[i].name;
-    if (left[i].name == "tenant_salt") return right[i].name;
-    return std::min(left[i].name, right[i].name);
+    // Names differ only among `other.*` and where one list of them has ended (tenant_salt comes last, in the
+    // alphabet too): the smaller is the one that the other side lacks.
+    if (left[i].name != right[i].name) return std::min(left[i].name, right[i].name);
+    if (left[i].value != right[i].value) return left[i].name;
   }
   return std::nullopt;
 }

@@ -166,6 +166,8 @@ TEST(ExternalKeys, SizesFromOutsideAreChecked) {
   EXPECT_FALSE(keys_from_digests(root, "v", bytes, 0, 8));
   EXPECT_FALSE(keys_from_digests(root, "v", bytes, 0, 0));
   EXPECT_FALSE(keys_from_digests(root, "v", bytes, 32, 31));
+  EXPECT_FALSE(keys_from_digests(root, "v", bytes, 32, 26)) << "130 is a multiple, but they overlap";
+  EXPECT_FALSE(keys_from_digests(root, "v", bytes, 8, 0));
   EXPECT_FALSE(keys_from_digests(root, "v", bytes, 32, 32)) << "130 is not a multiple";
   EXPECT_FALSE(keys_from_digests(root, "v", bytes, 32, UINT64_MAX));
   EXPECT_FALSE(keys_from_digests(root, "", bytes, 10, 10));
