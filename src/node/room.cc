@@ -127,20 +127,23 @@ bool Node::State::compact(const Need& need, std::uint64_t& budget_bytes) {
 // first. Not under `lru`, which knows pages only.
 bool Node::State::evict_dead_weight(const Need& need) {
   if (policy->pages_only()) return false;
-  while (!dead_windows.empty()) {
-    Residence* set = residence(dead_windows.front());
-    const bool dead = set != nullptr && set->page != nullptr && set->state == ResidenceState::kResident &&
-                      set->page->window_refs[set->cls.value()] == 0;
-    // Its point may be on its way; or its namespace has no more than its minimum.
-    if (dead &&
-        (set->page->last_sequence == need.access.sequence || !may_shrink(set->ns, set->payload_bytes, need)))
-      break;
+  for (std::size_t tries = std::min<std::size_t>(dead_windows.size(), 64); tries != 0; --tries) {
+    const std::uint64_t id = dead_windows.front();
     dead_windows.pop_front();
-    if (!dead) continue;
-    Page* page = set->page;
+    Residence* set = residence(id);
+    if (set == nullptr || set->page == nullptr || set->state != ResidenceState::kResident ||
+        set->page->window_refs[set->cls.value()] != 0)
+      continue;
+    Page& page = *set->page;
+    // Its point may be on its way, somebody may read it, its namespace may have no more than its minimum.
+    if (page.last_sequence == need.access.sequence || set->leases != 0 || set->copies != 0 ||
+        page.pinned_until > now() || !may_shrink(set->ns, set->payload_bytes, need)) {
+      dead_windows.push_back(id);
+      continue;
+    }
     ++stats.windows_dropped;
-    drop_set(*page, set->cls, Cause::kEvicted, Ending::kEvicted);
-    prune(page);
+    drop_set(page, set->cls, Cause::kEvicted, Ending::kEvicted);
+    prune(&page);
     return true;
   }
   for (std::size_t tries = std::min<std::size_t>(first_victims.size(), 64); tries != 0; --tries) {

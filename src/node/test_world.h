@@ -170,6 +170,7 @@ class TestWorld {
   FormId form_id() const { return form_; }
   const StorageForm& form() const { return node_->form(form_); }
   ManualClock& clock() { return clock_; }
+  ByteArena& arena() { return arena_; }
   FailingDevice& device() { return device_; }
   const std::vector<DevicePool>& pools() const { return pools_; }
 
