@@ -1,6 +1,5 @@
 // H15: keep within the budget. The entry was stored first and others evicted afterwards, checkpoints were not
 // counted, eviction always kept one entry, and the process was killed for memory.
-#include <fstream>
 
 #include <sys/mman.h>
 
