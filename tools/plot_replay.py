@@ -34,7 +34,7 @@ class Chart:
         self.title, self.x_label, self.x_text = title, x_label, x_text
         self.low, self.high = math.log10(min(xs) / 1.15), math.log10(max(xs) * 1.15)
         self.top = math.ceil(max(ys) * 20 + 0.2) / 20
-        self.parts, self.labels = [], []
+        self.parts, self.labels, self.marks = [], [], []
 
     def x(self, value):
         return LEFT + (math.log10(value) - self.low) / (self.high - self.low) * (WIDTH - LEFT - RIGHT)
@@ -54,8 +54,14 @@ class Chart:
         self.parts += [f'<circle cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="3.4" fill="{colour}"/>' for x, y in points]
 
     def mark(self, name, x, y, colour):
+        """A point with its name below it, lower where it would touch another's."""
         self.dots([(x, y)], colour)
-        self.parts.append(f'<text x="{self.x(x):.1f}" y="{self.y(y) + 17:.1f}" text-anchor="middle">{name}</text>')
+        at, half, low = self.x(x), 4 * len(name), self.y(y) + 17
+        while any(abs(at - other) < half + other_half and abs(low - other_low) < 14.5
+                  for other, other_half, other_low in self.marks):
+            low += 15
+        self.marks.append((at, half, low))
+        self.parts.append(f'<text x="{at:.1f}" y="{low:.1f}" text-anchor="middle">{name}</text>')
 
     def level(self, name, y):
         self.parts.append(f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{self.y(y):.1f}" y2="{self.y(y):.1f}"/>')
