@@ -25,19 +25,13 @@ bool work_under_way(const Scene& scene, NamespaceId ns, bool loads) {
   });
 }
 
-// Records that are being written now: page → parent.
-std::map<PageId, std::optional<Key>> being_written(const Scene& scene) {
-  std::map<PageId, std::optional<Key>> pages;
-  const auto add = [&](std::size_t space, const std::vector<StoreItem>& items,
-                       const std::vector<StoreOutcome>& first) {
-    for (std::size_t i = 0; i < items.size(); ++i)
-      if (first[i] == StoreOutcome::kAccepted) pages[{scene.spaces[space].id, items[i].key}] = items[i].parent;
-  };
-  for (const auto& [id, operation] : scene.operations)
-    if (operation.kind != SimOperation::Kind::kLoad && !operation.ended())
-      add(operation.space, operation.items, operation.first);
-  for (const auto& [id, reservation] : scene.reservations)
-    if (!reservation.ended) add(reservation.space, reservation.items, reservation.first);
+// Pages of which records are being written now.
+std::set<PageId> being_written(const Scene& scene) {
+  std::set<PageId> pages;
+  for (const AuditResidence& each : scene.view.before.residences)
+    if ((each.state == ResidenceState::kWriting || each.state == ResidenceState::kStaged) &&
+        !scene.cleared_generations.contains(each.generation))
+      pages.insert({each.ns, each.key});
   return pages;
 }
 
@@ -48,8 +42,10 @@ std::set<PageId> tree_of(const Scene& scene, const PageId& top) {
   const auto writing = being_written(scene);
   for (bool grown = true; grown;) {
     grown = false;
-    for (const auto& [page, parent] : writing)
-      if (parent && tree.contains({page.ns, *parent}) && tree.insert(page).second) grown = true;
+    for (const PageId& page : writing) {
+      const auto parent = scene.book.parent(page);
+      if (parent && tree.contains(*parent) && tree.insert(page).second) grown = true;
+    }
   }
   return tree;
 }
@@ -83,7 +79,7 @@ void remove_page(Scene& scene) {
   const std::vector<PageId> visible = visible_pages(scene);
   const auto writing = being_written(scene);
   if (!writing.empty() && scene.prng.chance(0.3)) {
-    top = std::next(writing.begin(), static_cast<std::ptrdiff_t>(scene.prng.below(writing.size())))->first;
+    top = *std::next(writing.begin(), static_cast<std::ptrdiff_t>(scene.prng.below(writing.size())));
   } else if (!visible.empty()) {
     top = visible[scene.prng.below(visible.size())];
   } else {

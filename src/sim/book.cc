@@ -38,6 +38,12 @@ Presence Book::presence(const PageId& page) const {
   return record != nullptr && record->visible ? record->presence : 0;
 }
 
+std::optional<PageId> Book::parent(const PageId& page) const {
+  const auto at = parents_.find(page);
+  if (at == parents_.end()) return std::nullopt;
+  return PageId{page.ns, at->second};
+}
+
 std::vector<PageId> Book::descendants(const PageId& top) const {
   std::vector<PageId> found;
   std::vector<PageId> todo{top};
@@ -81,6 +87,10 @@ void Book::leave(const PageId& page, PageRecord& record, std::set<Reason> past) 
   record.visible = false;
   record.presence = 0;
   ++record.life;
+  // What the same call accepted it accepted for the life that begins: to make room for it the page had to go.
+  for (auto& [name, written] : record.written)
+    for (Written& each : written)
+      if (each.step == step_) each.life = record.life;
   record.damaged.clear();
   // A store that makes room and is refused all the same does both in one step.
   if (record.refused_step == step_) record.past.insert(past.begin(), past.end());

@@ -52,6 +52,7 @@ class Book final {
  public:
   const PageRecord* find(const PageId& page) const;
   Presence presence(const PageId& page) const;
+  std::optional<PageId> parent(const PageId& page) const;  // as stores said
   const std::map<PageId, PageRecord>& pages() const { return pages_; }
   // Pages that must go with `top`: all below it whose line of parents the node has seen unbroken.
   std::vector<PageId> descendants(const PageId& top) const;

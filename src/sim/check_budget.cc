@@ -116,11 +116,12 @@ class BudgetChecker final : public Checker {
       if (open(ticket.session)) leased += ticket.leased_bytes;
     std::uint64_t left_behind = 0;
     for (const AuditResidence& each : now.residences)
-      if (!open(each.session) && each.state == ResidenceState::kHidden && each.copies != 0)
+      if (!open(each.session) && each.state != ResidenceState::kResident && each.copies != 0)
         left_behind += each.payload_bytes;
     const std::uint64_t wanted = leased + now.stats.reserved_bytes;
     if (now.session_bytes > wanted || now.session_bytes + left_behind < wanted)
-      return fmt::format("{} bytes are charged to sessions, {} are leased or reserved", now.session_bytes, wanted);
+      return fmt::format("{} bytes are charged to sessions, {} are leased or reserved, {} left behind",
+                         now.session_bytes, wanted, left_behind);
     return std::nullopt;
   }
 };

@@ -35,8 +35,10 @@ class LeaksChecker final : public Checker {
   }
 
   static std::optional<std::string> check_emptied(const Audit& now) {
-    if (!now.residences.empty() || now.stats.payload_bytes != 0)
-      return fmt::format("{} class-sets are left when all is cleared", now.residences.size());
+    if (!now.residences.empty())
+      return fmt::format("{} class-sets are left when all is cleared, first class {} of page {} in state {}",
+                         now.residences.size(), now.residences.front().cls.value(),
+                         to_hex(now.residences.front().key), static_cast<int>(now.residences.front().state));
     if (now.extents_free != now.extents_total)
       return fmt::format("{} of {} extents are free when all is cleared", now.extents_free, now.extents_total);
     if (now.index_entries != 0) return fmt::format("{} index entries are left when all is cleared", now.index_entries);

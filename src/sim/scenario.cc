@@ -142,8 +142,8 @@ void choose_size(Scenario& scenario, Prng& prng) {
   // Between a handful of pages and, now and then, one extent less than the largest record needs.
   const std::uint64_t extents = prng.chance(0.1) ? prng.between(1, 4) : prng.between(6, 30);
   scenario.arena_bytes = extents * options.extent_bytes;
-  options.host_bytes = scenario.arena_bytes + options.index_pages_max * kIndexEntryBytes +
-                       History(options.history_entries).nominal_bytes();
+  options.advice_entries = 64;  // few, so that notes are overwritten
+  options.host_bytes = scenario.arena_bytes + book_bytes(options);
 }
 
 }  // namespace

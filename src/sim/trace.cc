@@ -82,6 +82,11 @@ std::string describe_step(const Scene& scene) {
   if (view.matched) text += describe(scene.tickets.at(*view.matched));
   for (const Completion& completion : view.completions) text += describe(completion);
   for (const Event& event : view.events.events) text += describe(event);
+  for (const AuditResidence& each : view.after.residences)
+    if (each.state != ResidenceState::kResident || each.copies + each.leases != 0)
+      text += fmt::format("  in use: page {} class {} generation {} state {} session {} leases {} copies {}\n",
+                          short_key(each.key), each.cls.value(), each.generation, static_cast<int>(each.state),
+                          each.session.value(), each.leases, each.copies);
   if (!view.note.empty()) text += fmt::format("  {}\n", view.note);
   return text;
 }
