@@ -175,8 +175,9 @@ Result<ModelSpec> with_draft(ModelSpec base, const ModelSpec& draft, std::string
 }
 
 std::vector<std::string_view> hf_model_types() {
-  std::vector<std::string_view> types;
-  for (const ModelRule& rule : kRules) types.push_back(rule.model_type);
+  std::vector<std::string_view> types(kRules.size());
+  std::transform(kRules.begin(), kRules.end(), types.begin(),
+                 [](const ModelRule& rule) { return rule.model_type; });
   return types;
 }
 

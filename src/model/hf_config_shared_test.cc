@@ -27,14 +27,14 @@ Json cases_of(const std::filesystem::path& folder, int count) {
     std::printf("skipped: %d cases, ../shared is not present\n", count);
     return Json::array();
   }
-  const Json cases = Json::parse(text_of_file(folder / "expected.json"));
+  Json cases = Json::parse(text_of_file(folder / "expected.json"));
   EXPECT_GE(cases.size(), static_cast<std::size_t>(count));
   return cases;
 }
 
 HfOptions options_of(const Json& each) {
   HfOptions options;
-  options.dtype = dtype_from_name(each.at("dtype").get<std::string>()).value();
+  options.dtype = dtype_from_name(each.at("dtype").get<std::string>()).value_or(DType::kU8);
   options.tp = each.at("tp");
   options.page_tokens = each.at("page_tokens");
   if (each.contains("state_dtype"))

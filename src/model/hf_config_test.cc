@@ -28,7 +28,7 @@ HfOptions options_of(const Json& each) {
   HfOptions options;
   options.page_tokens = given.value("page_tokens", std::uint64_t{16});
   options.tp = given.value("tp", std::uint64_t{1});
-  options.dtype = dtype_from_name(given.value("dtype", "bf16")).value();
+  options.dtype = dtype_from_name(given.value("dtype", "bf16")).value_or(DType::kU8);  // none reads as u8
   if (given.contains("state_dtype"))
     options.state_dtype = dtype_from_name(given["state_dtype"].get<std::string>());
   return options;
@@ -38,7 +38,7 @@ Result<ModelSpec> read(const Json& config, const Json& each) {
   const HfOptions options = options_of(each);
   auto base = read_hf_config(config.dump(), "config.json", options);
   if (!base || !each.contains("draft_config")) return base;
-  const auto draft = read_hf_config(each["draft_config"].dump(), "draft.json", options);
+  auto draft = read_hf_config(each["draft_config"].dump(), "draft.json", options);
   if (!draft) return draft;
   return with_draft(*std::move(base), *draft, "draft.json");
 }

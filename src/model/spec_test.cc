@@ -4,27 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "base/checked.h"
+#include "model/test_specs.h"
 
 namespace tiercel {
 namespace {
 
 using ::testing::HasSubstr;
-
-Component component(std::string name, std::vector<std::uint64_t> shape, DType dtype) {
-  const std::uint64_t bytes = shape_bytes(shape, dtype).value();
-  return {std::move(name), std::move(shape), dtype, bytes};
-}
-Group group(GroupKind kind, Need need, std::vector<std::uint32_t> layers, std::vector<Component> components) {
-  Group made;
-  made.kind = kind;
-  made.need = need;
-  made.layers = std::move(layers);
-  made.components = std::move(components);
-  return made;
-}
-std::vector<Component> kv() {
-  return {component("k", {2, 8}, DType::kBf16), component("v", {2, 8}, DType::kBf16)};
-}
 
 // Full, window, state, index keys, draft: every kind at once.
 ModelSpec everything() {

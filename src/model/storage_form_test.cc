@@ -3,29 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/test_specs.h"
+
 namespace tiercel {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Component component(std::string name, std::vector<std::uint64_t> shape, DType dtype) {
-  const std::uint64_t bytes = shape_bytes(shape, dtype).value();
-  return {std::move(name), std::move(shape), dtype, bytes};
-}
-Group group(GroupKind kind, Need need, std::vector<std::uint32_t> layers, std::vector<Component> components,
-            bool replicated = false) {
-  Group made;
-  made.kind = kind;
-  made.need = need;
-  made.layers = std::move(layers);
-  made.components = std::move(components);
-  made.replicated = replicated;
-  return made;
-}
-std::vector<Component> kv(std::uint64_t heads = 2) {
-  return {component("k", {heads, 8}, DType::kBf16), component("v", {heads, 8}, DType::kBf16)};
-}
 ModelSpec spec_of(std::vector<Group> groups, std::uint32_t tp = 2) {
   ModelSpec spec;
   spec.model_type = "test";
@@ -36,6 +21,7 @@ ModelSpec spec_of(std::vector<Group> groups, std::uint32_t tp = 2) {
 }
 std::vector<std::string> names_of(const StorageForm& form) {
   std::vector<std::string> names;
+  names.reserve(form.classes.size());
   for (const ClassForm& each : form.classes) names.push_back(each.name);
   return names;
 }
