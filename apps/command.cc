@@ -23,8 +23,9 @@ bool write_stdout(std::string_view text) {
 }
 
 bool stdout_wants_colour() {
-  const char* terminal = std::getenv("TERM");
-  const char* refused = std::getenv("NO_COLOR");
+  // No thread has been started that could change the environment.
+  const char* terminal = std::getenv("TERM");     // NOLINT(concurrency-mt-unsafe)
+  const char* refused = std::getenv("NO_COLOR");  // NOLINT(concurrency-mt-unsafe)
   return isatty(STDOUT_FILENO) == 1 && (refused == nullptr || *refused == '\0') &&
          (terminal == nullptr || std::string_view(terminal) != "dumb");
 }
