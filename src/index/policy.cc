@@ -6,6 +6,7 @@
 #include "index/lru.h"
 #include "index/s3fifo.h"
 #include "index/tinylfu.h"
+#include "index/value_policy.h"
 
 namespace tiercel {
 namespace {
@@ -45,7 +46,7 @@ std::unique_ptr<EvictionPolicy> make_policy(PolicyKind kind, const PolicyOptions
     case PolicyKind::kTinyLfu:
       return std::make_unique<TinyLfuPolicy>(options);
     case PolicyKind::kValue:
-      return std::make_unique<LruPolicy>();
+      return std::make_unique<ValuePolicy>(options);
   }
   TIERCEL_CHECK(false);
 }

@@ -18,10 +18,13 @@
 #include <string_view>
 
 #include "base/ids.h"
+#include "index/visit_ages.h"
 #include "model/key_chain.h"
 #include "os/clock.h"
 
 namespace tiercel {
+
+class ReuseModel;
 
 // The node's own name for a candidate; a policy only compares and hashes it. Never reused while resident.
 using CandidateId = Id<struct CandidateTag, std::uint64_t>;
@@ -37,6 +40,8 @@ struct Candidate {
   std::uint64_t length = 0;  // pages of the prefix that ends with this page (1 = first page)
   CandidateId page;          // of a point or window: the page it hangs on; of a page: itself
   std::optional<CandidateId> parent;  // of a page: its resident parent page
+  std::uint64_t page_tokens = 1;      // what computing one of its pages again costs
+  bool by_points = false;             // of a page: its model resumes only where a point is
 };
 
 // One request's (or call's) use of a page. `sequence` grows by one per request; all pages of a request share
@@ -56,6 +61,9 @@ struct PolicyOptions {
       0;  // in units; 0 = unlimited (victim() is then only asked when something else bounds the node)
   bool capacity_in_bytes = true;  // unit: payload bytes, or one per page
   std::uint64_t seed = 1;
+  // For `value`; both may be absent, and outlive the policy where they are not.
+  const ReuseModel* reuse = nullptr;
+  std::function<std::uint64_t(CandidateId)> bytes_now;  // of a point: what would leave with it
 };
 
 class EvictionPolicy {
@@ -67,6 +75,8 @@ class EvictionPolicy {
   virtual void stored(const Candidate& candidate,
                       const Access& access) = 0;  // became resident; not evictable until said
   virtual void touched(CandidateId id, const Access& access) = 0;  // served to, or seen again by, a request
+  // What a reuse model says of it from now on. Of a point: it was made or used just now.
+  virtual void expect(CandidateId, const Prospect&) {}
   virtual void resized(CandidateId id, std::uint64_t bytes) = 0;
   virtual void set_evictable(CandidateId id, bool evictable) = 0;
   virtual void departed(CandidateId id, Departure how) = 0;  // left; the id is forgotten
@@ -75,6 +85,8 @@ class EvictionPolicy {
   // departed().
   using Eligible = std::function<bool(CandidateId)>;
   virtual std::optional<CandidateId> victim(const Access& access, const Eligible& eligible) = 0;
+  // Tokens saved per request that a byte must bring to stay; 0 while nothing has to go, or nobody knows.
+  virtual double going_rate() const { return 0; }
   // Entries looked at by victim() so far, those that `eligible` refused not counted: for tests of the stated
   // bound.
   virtual std::uint64_t visited() const = 0;

@@ -10,6 +10,7 @@ const Stats& Node::stats() const {
   s.stats.fragmentation_bytes = s.space.fragmentation_bytes();
   s.stats.index_bytes = s.pages.size() * kIndexEntryBytes;
   s.stats.history_bytes = s.history.nominal_bytes();
+  s.stats.advice_bytes = s.reuse.nominal_bytes();
   return s.stats;
 }
 

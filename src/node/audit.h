@@ -28,6 +28,7 @@ struct Stats {
   std::uint64_t fragmentation_bytes = 0;
   std::uint64_t index_bytes = 0;    // nominal
   std::uint64_t history_bytes = 0;  // nominal
+  std::uint64_t advice_bytes = 0;   // nominal
   std::uint64_t in_flight_bytes = 0;
   std::uint64_t leased_bytes = 0;
   std::uint64_t reserved_bytes = 0;

@@ -115,7 +115,7 @@ void Node::request_end(RequestId request) {
   for (const TicketId id :
        ids_where(s.tickets, [&](const Ticket& ticket) { return ticket.request == request; }))
     s.drop_ticket(id);
-  s.requests.erase(request);
+  s.forget_request(request);
 }
 
 void Node::request_abort(RequestId request) {
@@ -141,7 +141,7 @@ Status Node::close_session(SessionId session) {
   for (const OperationId id : ids_where(s.stores, of_session)) cancel(id);
   for (const ReservationId id : ids_where(s.reservations, of_session)) abort(id);
   for (const TicketId id : ids_where(s.tickets, of_session)) s.drop_ticket(id);
-  for (const RequestId id : ids_where(s.requests, of_session)) s.requests.erase(id);
+  for (const RequestId id : ids_where(s.requests, of_session)) s.forget_request(id);
   s.sessions.erase(session);
   s.pump();
   return {};
@@ -237,7 +237,7 @@ std::size_t Node::State::expire_residences() {
       set = residence(id);
     }
     ++done;
-    if (set == nullptr || !set->client_holds || set->state == ResidenceState::kQuarantined) continue;
+    if (set == nullptr || set->client_holds == 0 || set->state == ResidenceState::kQuarantined) continue;
     // A live process may still write there: not reused before it gives the slots back or is gone.
     set->state = ResidenceState::kQuarantined;
     stats.quarantined_bytes += set->payload_bytes;

@@ -37,11 +37,16 @@ Status Node::State::check_match(const MatchQuery& query) const {
   if (!query.held.empty() && query.held.size() != classes)
     return bad(fmt::format("held has {} entries, the model has {} classes; give one per class or none",
                            query.held.size(), classes));
-  const auto end = checked_add(query.first_page, query.keys.size());
-  if (!end || !checked_mul(*end, ns.form->form->spec.page_tokens))
-    return bad("first_page plus the number of keys is beyond 2^63 tokens");
-  const std::uint64_t end_tokens = *end * ns.form->form->spec.page_tokens;
-  if (query.prompt_tokens != 0 && query.prompt_tokens < end_tokens)
+  const std::uint64_t page_tokens = ns.form->form->spec.page_tokens;
+  if (query.first_page > kChainPagesMax || query.keys.size() > kChainPagesMax - query.first_page ||
+      !checked_mul(kChainPagesMax, page_tokens))
+    return bad(fmt::format("first_page {} and {} keys reach beyond {} pages", query.first_page,
+                           query.keys.size(), kChainPagesMax));
+  for (const std::uint64_t held : query.held)
+    if (held > kChainPagesMax) return bad(fmt::format("held has {} pages, at most {}", held, kChainPagesMax));
+  const std::uint64_t end_tokens = (query.first_page + query.keys.size()) * page_tokens;
+  const std::uint64_t partial_tokens = query.keys.empty() ? 0 : page_tokens - 1;
+  if (query.prompt_tokens != 0 && query.prompt_tokens < end_tokens - std::min(end_tokens, partial_tokens))
     return bad(
         fmt::format("prompt_tokens is {}, but the keys cover {} tokens", query.prompt_tokens, end_tokens));
   if (tickets.size() >= options.tickets_max)
@@ -100,7 +105,6 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
     found[i] = find(query.ns, query.keys[i]);
     presence[i] = visible_presence(query, request, query.keys[i], found[i]);
     for (std::size_t c = 0; c < model.classes.size(); ++c) view.resident[c] += presence[i] >> c & 1;
-    if (query.touch && presence[i] != 0) touch_page(*found[i], access);
   }
   std::vector<Presence> judged = presence;
   if (TIERCEL_FAULT(resume_ignores_window))
@@ -128,6 +132,8 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
   while (!lease_for(ticket, found, rule.lengths.back())) rule.lengths.pop_back();  // length 0 leases nothing
   view.lengths = std::move(rule.lengths);
   view.length = view.lengths.back();
+  foresee(ticket, query, access.sequence);
+  use_found(ticket, query, access, found, presence);
 
   const std::uint64_t hit_from = std::max(view.length, query.first_page);
   const std::uint64_t end = query.first_page + found.size();

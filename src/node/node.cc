@@ -13,6 +13,11 @@
 
 namespace tiercel {
 
+std::uint64_t book_bytes(const NodeOptions& options) {
+  return options.index_pages_max * kIndexEntryBytes + History(options.history_entries).nominal_bytes() +
+         ReuseModel::nominal_bytes(options.advice_entries);
+}
+
 Node::Node(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Node::~Node() = default;
 
@@ -21,6 +26,7 @@ Node::State::State(NodeOptions node_options, World node_world, std::uint64_t ext
       world(node_world),
       space(SpaceOptions{node_options.extent_bytes, extents, 64}),
       history(node_options.history_entries),
+      reuse(node_options.advice_entries),
       copies_done(std::make_shared<CopyDoneQueue>()) {
   PolicyOptions policy_options;
   policy_options.capacity_in_bytes = !options.pages_max.has_value();
@@ -28,6 +34,10 @@ Node::State::State(NodeOptions node_options, World node_world, std::uint64_t ext
                                 ? *options.pages_max
                                 : options.record_bytes_max.value_or(extents * options.extent_bytes);
   policy_options.seed = world.seed;
+  policy_options.reuse = &reuse;
+  policy_options.bytes_now = [this](CandidateId point) {
+    return point_payload(*pages_by_uid.at(point.value() / 64));
+  };
   policy = make_policy(options.policy, policy_options);
   stats.host_bytes_granted = options.host_bytes;
   stats.arena_bytes = extents * options.extent_bytes;
@@ -46,18 +56,19 @@ Result<std::unique_ptr<Node>> Node::open(NodeOptions options, World world) {
   if (options.index_pages_max == 0)
     options.index_pages_max = std::max<std::uint64_t>(1024, options.host_bytes / (64 << 10));
   if (options.history_entries == 0) options.history_entries = options.index_pages_max;
-  const std::uint64_t index_bytes = options.index_pages_max * kIndexEntryBytes;
-  const std::uint64_t history_bytes = History(options.history_entries).nominal_bytes();
-  if (options.index_pages_max > kSizeMax / kIndexEntryBytes ||
-      index_bytes + history_bytes > options.host_bytes ||
-      options.host_bytes - index_bytes - history_bytes < options.extent_bytes)
+  if (options.index_pages_max > kSizeMax / 4096 || options.advice_entries > kSizeMax / 4096)
+    return bad(fmt::format("index_pages_max is {} and advice_entries {}, wanted at most 2^51",
+                           options.index_pages_max, options.advice_entries));
+  if (options.advice_entries == 0) options.advice_entries = 2 * options.index_pages_max;
+  const std::uint64_t books = book_bytes(options);
+  if (books > options.host_bytes || options.host_bytes - books < options.extent_bytes)
     return bad(
-        fmt::format("host_bytes is {}: index ({} pages) and history ({} entries) take {}, and at least one "
-                    "extent of {} must "
-                    "remain; give more or lower index_pages_max and history_entries",
+        fmt::format("host_bytes is {}: index ({} pages), history ({} entries) and advice ({} entries) take {}, "
+                    "and at least one extent of {} must remain; give more or lower index_pages_max, "
+                    "history_entries and advice_entries",
                     options.host_bytes, options.index_pages_max, options.history_entries,
-                    index_bytes + history_bytes, options.extent_bytes));
-  const std::uint64_t extents = (options.host_bytes - index_bytes - history_bytes) / options.extent_bytes;
+                    options.advice_entries, books, options.extent_bytes));
+  const std::uint64_t extents = (options.host_bytes - books) / options.extent_bytes;
   if (extents >= UINT32_MAX)
     return bad(fmt::format("host_bytes is {}: more than 2^32 extents of {}; use larger extents",
                            options.host_bytes, options.extent_bytes));
@@ -188,23 +199,6 @@ Status Node::unregister_memory(FormId form_id, ClassId cls, ShardId shard) {
             "node"};
   at->second->engine.erase(pool);
   return {};
-}
-
-// Until the advice learns: the last whole page, and the point where the request leaves what is known.
-std::vector<std::uint64_t> Node::snapshot_advice(TicketId ticket, const AdviceQuery& query) {
-  const TicketView* view = this->ticket(ticket);
-  std::vector<std::uint64_t> lengths;
-  if (view == nullptr || query.multiple_of == 0) return lengths;
-  const auto add = [&](std::uint64_t length) {
-    length -= length % query.multiple_of;
-    if (length > query.from && length <= query.pages && (lengths.empty() || lengths.back() != length))
-      lengths.push_back(length);
-  };
-  if (view->known_pages < query.pages) add(view->known_pages);
-  add(query.pages);
-  if (lengths.size() > query.at_most)
-    lengths.erase(lengths.begin(), lengths.end() - static_cast<std::ptrdiff_t>(query.at_most));
-  return lengths;
 }
 
 }  // namespace tiercel

@@ -59,7 +59,8 @@ struct MatchQuery {
   std::uint64_t first_page = 0;
   std::span<const std::uint64_t> held;  // per class, pages the engine holds; empty = none
   std::uint64_t limit_tokens = UINT64_MAX;
-  std::uint64_t prompt_tokens = 0;  // whole prompt, for the tail; 0: ends with the last page
+  // Whole prompt, for the tail; 0: not known. May end within the last page, which is then no whole one.
+  std::uint64_t prompt_tokens = 0;
   std::optional<Probe> probe;
   bool touch = true;  // count as a use of the pages found
 };
@@ -245,6 +246,9 @@ class Node {
   Result<TicketId> match(const MatchQuery& query);
   const TicketView* ticket(
       TicketId ticket) const;  // null when unknown, expired or released; valid until the next call
+  // Ascending lengths at which a snapshot is expected to save more than its room is worth, from what was seen
+  // before the ticket's match; the same question has the same answer. Of all tickets together at most
+  // snapshot_budget lengths. None where the match was no use of the pages (touch = false).
   std::vector<std::uint64_t> snapshot_advice(TicketId ticket, const AdviceQuery& query);
   void release(TicketId ticket);
   // Errors: not_found (ticket expired), invalid_argument (length not restorable, targets),

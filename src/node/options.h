@@ -33,6 +33,7 @@ struct NodeOptions {
   std::uint64_t extent_bytes = 2ULL << 20;
   std::uint64_t index_pages_max = 0;              // 0: host_bytes / 64 KiB, at least 1,024
   std::uint64_t history_entries = 0;              // 0: as many as index_pages_max
+  std::uint64_t advice_entries = 0;               // pages that advice takes note of; 0: twice index_pages_max
   std::optional<std::uint64_t> record_bytes_max;  // payload of resident records; replay's --host-bytes
   std::optional<std::uint64_t> pages_max;         // visible pages; replay's --capacity-pages
   std::optional<std::uint64_t> snapshot_budget;   // most snapshots that advice may ask for
@@ -66,7 +67,14 @@ struct World {
   std::uint64_t seed = 1;
 };
 
+// Pages of one chain that a call may speak of (first_page, keys, held, length): far beyond any context, and
+// what an answer may cost.
+inline constexpr std::uint64_t kChainPagesMax = std::uint64_t{1} << 22;
+
 // Bytes charged for one index entry until the compact index takes its place.
 inline constexpr std::uint64_t kIndexEntryBytes = 40;
+
+// What index, history and advice take of the grant, nominally. Requires: their entries are given, none is 0.
+std::uint64_t book_bytes(const NodeOptions& options);
 
 }  // namespace tiercel

@@ -140,7 +140,10 @@ void Node::State::become_visible(Page& page) {
     if (set != nullptr && set->state == ResidenceState::kStaged &&
         !page.form->form->classes[set->cls.value()].sparse())
       told.bytes += set->payload_bytes;
+  told.page_tokens = page.form->form->spec.page_tokens;
+  told.by_points = by_points(*page.form);
   policy->stored(told, Access{page.last_sequence, now()});
+  expect_page(page);
   if (page.form->required != 0 && page.parent != nullptr) {
     if (page.parent->visible_children++ == 0 && page.parent->visible)
       policy->set_evictable(candidate(*page.parent, CandidateKind::kPage), false);
@@ -231,7 +234,9 @@ void Node::State::make_point(Page& page) {
   told.key = page.name.key;
   told.length = page.length;
   told.bytes = point_payload(page);
+  told.page_tokens = page.form->form->spec.page_tokens;
   policy->stored(told, Access{page.last_sequence, now()});
+  expect_point(page);
   policy->set_evictable(told.id, true);
 }
 
@@ -251,6 +256,10 @@ void Node::State::drop_point(Page& page, Cause cause) {
       Residence* set = at->sets[c];
       if (set == nullptr || set->state != ResidenceState::kResident) continue;
       if (at == &page && !page.visible) continue;  // its page is leaving: it goes there
+      if (set->leases != 0 || set->copies != 0 || at->pinned_until > now()) {
+        dead_windows.push_back(set->id);  // it goes when nobody reads it any more
+        continue;
+      }
       ++stats.windows_dropped;
       drop_set(*at, cls.id, cause, Ending::kEvicted);
     }
@@ -277,7 +286,7 @@ void Node::State::uncharge(Residence& residence) {
 
 // Slots return when nobody finds, reads or writes them any more.
 void Node::State::free_if_unused(Residence& residence) {
-  if (residence.page != nullptr || residence.copies != 0 || residence.client_holds) return;
+  if (residence.page != nullptr || residence.copies != 0 || residence.client_holds != 0) return;
   if (residence.leases != 0 && !TIERCEL_FAULT(evict_under_lease)) return;
   const auto held = residences.find(residence.id);
   const std::unique_ptr<Residence> own = std::move(held->second);

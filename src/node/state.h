@@ -21,6 +21,8 @@
 
 #include "index/history.h"
 #include "index/policy.h"
+#include "index/reuse_model.h"
+#include "index/snapshot_advice.h"
 #include "memory/space.h"
 #include "node/node.h"
 #include "transfer/record_copy.h"
@@ -52,7 +54,7 @@ struct Residence {
   std::vector<OperationId> waiters;  // stores to be told when it becomes visible or leaves
   Time deadline{0};
   bool charged = false;       // to `session`, as reserved
-  bool client_holds = false;  // the client itself may still write to the slots
+  std::uint32_t client_holds = 0;  // items of reservations whose client may still write to the slots
   // While it is read:
   std::uint32_t leases = 0;
   std::uint32_t copies = 0;  // tasks under way that use its slots
@@ -139,6 +141,13 @@ struct Lease {
   std::uint32_t generation = 0;
 };
 
+// On what terms a ticket's advice is given, and how many snapshots it asked for at most.
+struct AdviceTerms {
+  AdvicePrice price;
+  std::uint64_t left = 0;  // of the budget
+  std::uint64_t given = 0;
+};
+
 struct Ticket {
   TicketId id;
   SessionId session;
@@ -150,6 +159,8 @@ struct Ticket {
   std::vector<Lease> leases;  // sorted by (page, class)
   std::uint64_t leased_bytes = 0;
   std::uint32_t loads = 0;  // under way; the ticket outlives them
+  std::shared_ptr<const Forecast> forecast;  // null: its match was no use of the pages
+  std::optional<AdviceTerms> advice;         // once asked
   bool released = false;
   Time expires{0};
 };
@@ -227,6 +238,14 @@ struct Node::State {
   World world;
   Space space;
   History history;
+  ReuseModel reuse;
+  // Of requests under way, by their sequence.
+  struct RequestForecast {
+    std::shared_ptr<const Forecast> forecast;
+    std::uint64_t longest_point = 0;  // uid of the page of the longest point that it made
+  };
+  std::unordered_map<std::uint64_t, RequestForecast> forecasts;
+  std::uint64_t snapshots_advised = 0;
   std::unique_ptr<EvictionPolicy> policy;
   Stats stats;
   std::uint64_t last_id = 0;  // sessions, tickets, operations, residences, pages: one counter, never reused
@@ -381,6 +400,17 @@ struct Node::State {
   const Lease* lease_of(const Ticket& ticket, std::uint64_t page, ClassId cls) const;
   void end_leases(Ticket& ticket);
   void drop_ticket(TicketId id);
+
+  // -- advice.cc --
+  void forget_request(RequestId request);
+  bool by_points(const Form& form) const;
+  void foresee(Ticket& ticket, const MatchQuery& query, std::uint64_t sequence);
+  // A use of the pages found, and of the point that the ticket resumes at.
+  void use_found(const Ticket& ticket, const MatchQuery& query, const Access& access,
+                 std::span<Page* const> found, std::span<const Presence> presence);
+  void expect_page(const Page& page);
+  void expect_point(const Page& page);
+  AdvicePrice price_now(const Form& form) const;
 
   // -- load.cc --
   Status check_load(const LoadRequest& request, const Ticket& ticket) const;

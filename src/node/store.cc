@@ -60,7 +60,7 @@ bool Node::State::valid(const StoreRequest& request, const StoreItem& item, bool
   const Form& form = *namespaces.at(request.ns)->form;
   if (item.cls.value() >= form.form->classes.size()) return false;
   const ClassForm& cls = form.form->classes[item.cls.value()];
-  if (item.shard.value() >= cls.shards || item.length == 0) return false;
+  if (item.shard.value() >= cls.shards || item.length == 0 || item.length > kChainPagesMax) return false;
   if (item.length == 1 && item.parent) return false;
   if (item.parent && *item.parent == item.key) return false;
   if (item.bytes && *item.bytes != cls.record_bytes) return false;
@@ -86,7 +86,7 @@ Node::State::Admission Node::State::join(Residence& set, const StoreItem& item, 
   if (set.state != ResidenceState::kWriting || !same || (set.shards_claimed & bit) != 0)
     return {StoreOutcome::kBeingWritten, 0};
   set.shards_claimed |= bit;
-  set.client_holds |= client_writes;
+  set.client_holds += client_writes ? 1 : 0;
   return {StoreOutcome::kAccepted, set.id};
 }
 
@@ -121,7 +121,7 @@ Node::State::Admission Node::State::admit(const StoreRequest& request, const Sto
   Residence& set = new_residence(request, item, std::move(slots));
   set.computation = computation;
   set.shards_claimed = std::uint64_t{1} << item.shard.value();
-  set.client_holds = client_writes;
+  set.client_holds = client_writes ? 1 : 0;
   set.page->last_sequence = access.sequence;
   set.page->point_wanted |= item.resume_point;
   return {StoreOutcome::kAccepted, set.id};
@@ -242,7 +242,7 @@ std::vector<ArenaSpan> Node::reserved_spans(ReservationId reservation, std::size
   const auto at = state_->reservations.find(reservation);
   if (at == state_->reservations.end() || item >= at->second.items.size()) return {};
   const Residence* set = state_->residence(at->second.residences[item]);
-  if (set == nullptr || !set->client_holds) return {};
+  if (set == nullptr || set->client_holds == 0) return {};
   return state_->space.spans(set->pool, set->slots[at->second.items[item].shard.value()]);
 }
 
@@ -276,7 +276,7 @@ Result<OperationId> Node::commit(ReservationId id) {
   for (const std::uint64_t member : reservation.residences) {
     Residence* set = s.residence(member);
     if (set == nullptr) continue;
-    set->client_holds = false;
+    --set->client_holds;
     s.free_if_unused(*set);
   }
   s.end_store_if_done(operation);
@@ -289,7 +289,7 @@ void Node::State::give_back(Reservation& reservation, Ending ending) {
   for (const std::uint64_t member : reservation.residences) {
     Residence* set = residence(member);
     if (set == nullptr) continue;
-    set->client_holds = false;
+    --set->client_holds;
     if (set->page != nullptr && set->state != ResidenceState::kResident)
       abort_residence(member, ending);
     else

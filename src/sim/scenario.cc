@@ -115,6 +115,7 @@ void choose_bounds(Scenario& scenario, Prng& prng) {
   NodeOptions& options = scenario.options;
   const std::uint64_t page = page_bytes(scenario.models);
   if (prng.chance(0.15)) options.record_bytes_max = page * prng.between(1, 8) + prng.below(page);
+  if (prng.chance(0.03)) options.record_bytes_max = page / 2;
   if (prng.chance(0.15)) options.pages_max = prng.between(1, 10);
   const std::uint64_t largest = largest_record(scenario.models);
   if (prng.chance(0.3) || scenario.arena_bytes / 4 < largest)
@@ -165,6 +166,8 @@ Scenario make_scenario(std::string_view spec, std::uint64_t seed) {
   scenario.weather.device_errors = prng.chance(0.4);
   scenario.weather.lost_events = prng.chance(0.08);
   scenario.weather.slow_copies = prng.chance(0.25);
+  scenario.weather.removals = prng.chance(0.3);
+  scenario.weather.clock_jumps = prng.chance(0.7);
   // Where reads need not be verified, damage may be delivered by right: then nothing is damaged.
   if (!scenario.weather.damage) options.verification = static_cast<Verification>(prng.below(3));
   options.sampled_one_in = 3;

@@ -67,6 +67,9 @@ class Replayer final {
     query.ns = world_.ns();
     query.request = request_;
     query.keys = keys;
+    const std::uint64_t covered = keys.size() * kTraceBlockTokens;
+    if (request.input_length <= covered && covered - request.input_length < kTraceBlockTokens)
+      query.prompt_tokens = request.input_length;
     const Result<TicketId> ticket = node_.match(query);
     if (!expect_ok("match", ticket ? Status{} : ticket.error())) return;
     const TicketView view = *node_.ticket(*ticket);

@@ -80,9 +80,8 @@ Result<std::unique_ptr<ReplayWorld>> ReplayWorld::open(const Trace& trace, const
   NodeOptions node_options;
   node_options.index_pages_max = sizes.unique_pages + kSpare;
   node_options.history_entries = sizes.unique_pages + kSpare;  // nothing is ever forgotten
-  const std::uint64_t books =
-      node_options.index_pages_max * kIndexEntryBytes + History(node_options.history_entries).nominal_bytes();
-  node_options.host_bytes = (*extents + ceil_div(books, kExtentBytes)) * kExtentBytes;
+  node_options.advice_entries = 4 * (sizes.unique_pages + kSpare);
+  node_options.host_bytes = (*extents + ceil_div(book_bytes(node_options), kExtentBytes)) * kExtentBytes;
   node_options.extent_bytes = kExtentBytes;
   node_options.record_bytes_max = options.host_bytes;
   node_options.pages_max = options.capacity_pages;

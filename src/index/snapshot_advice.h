@@ -1,0 +1,43 @@
+// At which lengths of a request a snapshot is worth taking: the set that maximises pages saved minus the
+// price of its points, given where later requests are expected to leave this one.
+//
+// Threads: plain values and pure functions. Cost: O(k^3) for k ≤ ReuseModel::kStopsMax lengths.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "index/reuse_model.h"
+
+namespace tiercel {
+
+// What the room that a snapshot takes earns elsewhere, in pages saved per request: for the bytes of a point
+// (snapshot and windows), and of a page. 0 while there is room.
+struct RoomValue {
+  double point = 0;
+  double page = 0;
+};
+
+// In pages of recompute: a point is taken only when it is expected to save more.
+struct AdvicePrice {
+  double point = 0;
+  double page = 0;  // of keeping the pages that the point needs, each
+};
+// `rate_of_new`: ReuseModel::rate_of_new(). Without a budget `spent` means nothing; near its end the price
+// rises, so that the last snapshots go where they save most.
+AdvicePrice advice_price(const RoomValue& room, double rate_of_new, std::optional<std::uint64_t> budget,
+                         std::uint64_t spent);
+
+struct AdviceLimits {
+  std::uint64_t pages = 0;        // no length beyond
+  std::uint64_t multiple_of = 1;  // ≥ 1; lengths are rounded down to it
+  std::uint64_t at_most = UINT64_MAX;
+  std::uint64_t from = 0;        // lengths above only
+  std::uint64_t restorable = 0;  // resumable without any advice; lengths above only
+};
+// Ascending lengths.
+std::vector<std::uint64_t> advised_lengths(const Forecast& forecast, const AdviceLimits& limits,
+                                           const AdvicePrice& price);
+
+}  // namespace tiercel

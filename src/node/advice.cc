@@ -1,0 +1,143 @@
+// What the past says about requests, and what follows from it: advice where snapshots are worth taking, and
+// what the eviction policy may expect of pages and points.
+
+#include <algorithm>
+
+#include "base/prng.h"
+#include "node/state.h"
+
+namespace tiercel {
+
+namespace {
+
+std::uint64_t page_hash(NamespaceId ns, const Key& key) { return mix64(key.words[0] + ns.value()) | 1; }
+
+}  // namespace
+
+void Node::State::forget_request(RequestId request) {
+  const auto at = requests.find(request);
+  if (at == requests.end()) return;
+  forecasts.erase(at->second.sequence);
+  requests.erase(at);
+}
+
+// Whether pages of this form are worth something only where a resume point needs them.
+bool Node::State::by_points(const Form& form) const {
+  return options.retention == SparseRetention::kAtPoints && (form.states | form.windows) != 0;
+}
+
+// Once per request, and only from what came before it.
+void Node::State::foresee(Ticket& ticket, const MatchQuery& query, std::uint64_t sequence) {
+  const Form& form = *space_of(query.ns).form;
+  const bool asked_for = (form.states | form.windows) != 0 || options.policy == PolicyKind::kValue;
+  if (!asked_for || !query.touch || options.off) return;
+  if (const auto seen = forecasts.find(sequence); seen != forecasts.end()) {
+    ticket.forecast = seen->second.forecast;
+    return;
+  }
+  std::uint64_t whole = query.keys.size();
+  const std::uint64_t page_tokens = form.form->spec.page_tokens;
+  if (query.prompt_tokens != 0 && query.prompt_tokens < (query.first_page + whole) * page_tokens) --whole;
+  std::vector<std::uint64_t> hashes;
+  hashes.reserve(whole);
+  for (const Key& key : query.keys.first(whole)) hashes.push_back(page_hash(query.ns, key));
+  SeenRequest request;
+  request.pages = hashes;
+  request.first_page = query.first_page;
+  request.restorable = std::min(ticket.view.length, query.first_page + whole);
+  request.page_tokens = page_tokens;
+  if (query.prompt_tokens != 0)
+    request.tail_tokens = query.prompt_tokens - (query.first_page + whole) * page_tokens;
+  ticket.forecast = std::make_shared<const Forecast>(reuse.learn(request));
+  if (query.request != RequestId{}) forecasts[sequence].forecast = ticket.forecast;
+}
+
+void Node::State::use_found(const Ticket& ticket, const MatchQuery& query, const Access& access,
+                            std::span<Page* const> found, std::span<const Presence> presence) {
+  if (!query.touch) return;
+  const bool expects = options.policy == PolicyKind::kValue && ticket.forecast != nullptr;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (presence[i] == 0) continue;
+    touch_page(*found[i], access);
+    if (expects && !by_points(*found[i]->form))
+      policy->expect(candidate(*found[i], CandidateKind::kPage),
+                     ticket.forecast->page(query.first_page + i + 1));
+  }
+  if (!expects || ticket.view.length <= query.first_page) return;
+  const std::size_t last = ticket.view.length - query.first_page - 1;
+  if (found[last] != nullptr && found[last]->point)
+    policy->expect(candidate(*found[last], CandidateKind::kPoint),
+                   reuse.used(page_hash(query.ns, query.keys[last])));
+}
+
+// A page that has just become visible, by the request that stored it.
+void Node::State::expect_page(const Page& page) {
+  const auto seen = forecasts.find(page.last_sequence);
+  if (seen == forecasts.end() || options.policy != PolicyKind::kValue || by_points(*page.form)) return;
+  policy->expect(candidate(page, CandidateKind::kPage), seen->second.forecast->page(page.length));
+}
+
+// A point serves what stops before the next longer one of its request.
+void Node::State::expect_point(const Page& page) {
+  const auto seen = forecasts.find(page.point_sequence);
+  if (seen == forecasts.end() || options.policy != PolicyKind::kValue) return;
+  const Forecast& forecast = *seen->second.forecast;
+  const auto other = pages_by_uid.find(seen->second.longest_point);
+  const Page* longest = other != pages_by_uid.end() ? other->second : nullptr;
+  if (longest != nullptr && (!longest->point || longest->point_sequence != page.point_sequence))
+    longest = nullptr;
+  const CandidateId id = candidate(page, CandidateKind::kPoint);
+  if (longest != nullptr && longest->length > page.length) {
+    policy->expect(id, forecast.point(page.length, longest->length));
+    return;
+  }
+  policy->expect(id, forecast.point(page.length, 0));
+  seen->second.longest_point = page.uid;
+  if (longest != nullptr && longest->length < page.length)
+    policy->expect(candidate(*longest, CandidateKind::kPoint), forecast.point(longest->length, page.length));
+}
+
+// What a point and a page of this form cost now, in pages of recompute.
+AdvicePrice Node::State::price_now(const Form& form) const {
+  // Room is given up only for what earns clearly more: forecasts of the new are less sure than of the old.
+  constexpr double kSurety = 2;
+  std::uint64_t point_bytes = 0, page_bytes = 0;
+  for (const ClassForm& cls : form.form->classes) {
+    if (cls.is_state()) point_bytes += cls.set_bytes();
+    if (cls.is_window()) point_bytes += cls.set_bytes() * cls.window_pages();
+    if (!cls.sparse()) page_bytes += cls.set_bytes();
+  }
+  const double pages_per_byte =
+      kSurety * policy->going_rate() / static_cast<double>(form.form->spec.page_tokens);
+  const RoomValue room{pages_per_byte * static_cast<double>(point_bytes),
+                       pages_per_byte * static_cast<double>(page_bytes)};
+  return advice_price(room, reuse.rate_of_new(), options.snapshot_budget, snapshots_advised);
+}
+
+// Terms are those of the first question, so that the same question has the same answer.
+std::vector<std::uint64_t> Node::snapshot_advice(TicketId id, const AdviceQuery& query) {
+  State& s = *state_;
+  const auto at = s.tickets.find(id);
+  if (at == s.tickets.end() || at->second.released || query.multiple_of == 0) return {};
+  Ticket& ticket = at->second;
+  if (ticket.forecast == nullptr) return {};
+  if (!ticket.advice) {
+    const std::uint64_t budget = s.options.snapshot_budget.value_or(UINT64_MAX);
+    ticket.advice = AdviceTerms{s.price_now(*s.space_of(ticket.ns).form),
+                                budget - std::min(budget, s.snapshots_advised), 0};
+  }
+  AdviceLimits limits;
+  limits.pages = query.pages;
+  limits.multiple_of = query.multiple_of;
+  limits.at_most = std::min(query.at_most, ticket.advice->left);
+  limits.from = query.from;
+  limits.restorable = ticket.view.length;
+  std::vector<std::uint64_t> lengths = advised_lengths(*ticket.forecast, limits, ticket.advice->price);
+  if (lengths.size() > ticket.advice->given) {
+    s.snapshots_advised += lengths.size() - ticket.advice->given;
+    ticket.advice->given = lengths.size();
+  }
+  return lengths;
+}
+
+}  // namespace tiercel
