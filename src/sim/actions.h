@@ -34,6 +34,7 @@ void note_answer(Scene& scene, const SimRequest& request, const StoreItem& item,
 
 // -- loads and reservations --
 void start_load(Scene& scene);
+void load_ticket(Scene& scene, TicketId ticket);
 void reserve_pages(Scene& scene);
 void use_reservation(Scene& scene);
 void cancel_operation(Scene& scene);
@@ -42,6 +43,7 @@ void fire_all_events(Scene& scene);
 
 // -- control --
 void remove_page(Scene& scene);
+void replace_page(Scene& scene);
 void clear_pages(Scene& scene);
 void clear_form(Scene& scene, const Model& model);
 void next_epoch(Scene& scene);

@@ -59,6 +59,17 @@ void clear_space(Scene& scene, const Space& space) {
   scene.book.cleared(space.id);
 }
 
+void remove_tree(Scene& scene, const PageId& top) {
+  const std::set<PageId> tree = tree_of(scene, top);
+  for (const PageId& page : tree) scene.view.note += to_hex(page.key).substr(0, 6) + " ";
+  scene.node->remove(top.ns, top.key);
+  for (const PageId& page : tree) {
+    scene.book.removed(page);
+    scene.pins.erase(page);
+  }
+  ++scene.disturbances;
+}
+
 bool pool_in_use(const Scene& scene, FormId form, ClassId cls, ShardId shard) {
   return !scene.engine->idle(form, cls, shard);
 }
@@ -87,14 +98,37 @@ void remove_page(Scene& scene) {
   }
   if (work_under_way(scene, top.ns, true)) scene.coverage.hit("remove_with_load");
   if (writing.contains(top)) scene.coverage.hit("remove_with_store");
-  const std::set<PageId> tree = tree_of(scene, top);
-  for (const PageId& page : tree) scene.view.note += to_hex(page.key).substr(0, 6) + " ";
-  scene.node->remove(top.ns, top.key);
-  for (const PageId& page : tree) {
-    scene.book.removed(page);
-    scene.pins.erase(page);
+  remove_tree(scene, top);
+}
+
+// A page goes while one of its sparse records is on its way, and comes back at once without it.
+void replace_page(Scene& scene) {
+  std::vector<const AuditResidence*> late;
+  for (const AuditResidence& each : scene.view.before.residences) {
+    const Space& space = scene.spaces[scene.space_of.at(each.ns)];
+    const ClassForm& cls = scene.form_of(space).classes[each.cls.value()];
+    if (each.state == ResidenceState::kWriting && each.page_visible && !cls.required() && each.copies != 0 &&
+        !space.dead)
+      late.push_back(&each);
   }
-  ++scene.disturbances;
+  if (late.empty()) return;
+  const AuditResidence& chosen = *late[scene.prng.below(late.size())];
+  const PageId page{chosen.ns, chosen.key};
+  const std::size_t space = scene.space_of.at(page.ns);
+  const auto prompt = std::find_if(scene.prompts.begin(), scene.prompts.end(), [&](const Prompt& each) {
+    return each.ns == space && each.key == page.key;
+  });
+  const auto client = std::find_if(scene.clients.begin(), scene.clients.end(),
+                                   [&](const Client& each) { return each.salt == scene.spaces[space].salt; });
+  remove_tree(scene, page);
+  SimRequest request = new_request(scene, static_cast<std::size_t>(client - scene.clients.begin()), space);
+  for (const ClassForm& cls : scene.form_of(scene.spaces[space]).classes)
+    for (std::uint16_t shard = 0; shard < cls.shards; ++shard)
+      if (cls.required())
+        request.to_store.push_back(make_item(scene, static_cast<std::size_t>(prompt - scene.prompts.begin()), cls.id,
+                                             ShardId(shard)));
+  request.matched = request.urgent = true;
+  scene.requests.push_back(std::move(request));
 }
 
 void clear_form(Scene& scene, const Model& model) {

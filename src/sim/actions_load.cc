@@ -101,14 +101,9 @@ void commit(Scene& scene, SimReservation& reservation) {
 
 }  // namespace
 
-void start_load(Scene& scene) {
-  std::vector<TicketId> usable;
-  for (const auto& [id, ticket] : scene.tickets)
-    if (!ticket.gone && ticket.view.length > ticket.first_page) usable.push_back(id);
-  if (usable.empty()) return;
-  // Mostly the newest ones: an engine loads soon after it has asked.
-  const std::size_t from = usable.size() > 4 && scene.prng.chance(0.8) ? usable.size() - 4 : 0;
-  SimTicket& ticket = scene.tickets.at(usable[from + scene.prng.below(usable.size() - from)]);
+void load_ticket(Scene& scene, TicketId id) {
+  SimTicket& ticket = scene.tickets.at(id);
+  if (ticket.gone || ticket.view.length <= ticket.first_page) return;
   SimOperation operation;
   operation.kind = SimOperation::Kind::kLoad;
   operation.session = ticket.session;
@@ -147,6 +142,16 @@ void start_load(Scene& scene) {
     scene.coverage.hit("load_waited_for_event");
   }
   scene.operations.emplace(operation.id, std::move(operation));
+}
+
+void start_load(Scene& scene) {
+  std::vector<TicketId> usable;
+  for (const auto& [id, ticket] : scene.tickets)
+    if (!ticket.gone && ticket.view.length > ticket.first_page) usable.push_back(id);
+  if (usable.empty()) return;
+  // Mostly the newest ones: an engine loads soon after it has asked.
+  const std::size_t from = usable.size() > 4 && scene.prng.chance(0.8) ? usable.size() - 4 : 0;
+  load_ticket(scene, usable[from + scene.prng.below(usable.size() - from)]);
 }
 
 // A writer that puts bytes into the arena itself.

@@ -1,6 +1,7 @@
 // Requests: match, compute in chunks, store what was computed, end or be aborted.
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -15,6 +16,9 @@ void shuffle(Prng& prng, std::vector<T>& items) {
   for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[prng.below(i)]);
 }
 
+// The workload changes its ways every so many steps.
+std::uint64_t phase(const Scene& scene) { return scene.view.step / 120; }
+
 std::vector<std::size_t> walk(Scene& scene, std::size_t space) {
   constexpr std::size_t kBranches = 3;
   std::vector<std::size_t> path;
@@ -22,7 +26,7 @@ std::vector<std::size_t> walk(Scene& scene, std::size_t space) {
   std::optional<std::size_t> at;
   while (path.size() < pages) {
     const std::size_t known = at ? scene.prompts[*at].next.size() : scene.spaces[space].first_pages.size();
-    const bool again = known == kBranches || (known != 0 && scene.prng.chance(0.75));
+    const bool again = known == kBranches || (known != 0 && scene.prng.chance(0.82));
     at = prompt_below(scene, space, at, again ? scene.prng.below(known) : known);
     path.push_back(*at);
   }
@@ -68,6 +72,7 @@ void match(Scene& scene, SimRequest& request) {
   ticket.step = scene.view.step;
   scene.view.matched = ticket.id;
   request.next_page = scene.prng.chance(0.8) ? view->length : 0;
+  if (view->length > ticket.first_page && scene.prng.chance(0.7)) request.to_load = ticket.id;
   if (ticket.first_page != 0) scene.coverage.hit("match_first_page");
   if (!ticket.held.empty()) scene.coverage.hit("match_held");
   if (query.limit_tokens != UINT64_MAX) scene.coverage.hit("match_limit");
@@ -79,14 +84,15 @@ void compute_chunk(Scene& scene, SimRequest& request) {
   const StorageForm& form = scene.form_of(scene.spaces[request.space]);
   const std::uint64_t left = request.path.size() - request.next_page;
   const bool all_at_once = scene.prng.chance(0.1);
+  const double sparse = phase(scene) % 3 == 2 ? 0.1 : 0.85;
   const std::uint64_t pages = all_at_once ? left : std::min<std::uint64_t>(left, scene.prng.between(1, 4));
   for (std::uint64_t i = 0; i < pages; ++i) {
     const std::size_t prompt = request.path[request.next_page + i];
     const bool last = i + 1 == pages;
     const bool point = last && scene.prng.chance(0.6);
     for (const ClassForm& cls : form.classes) {
-      if (cls.is_state() && !(last && scene.prng.chance(0.85))) continue;
-      if (cls.is_window() && !scene.prng.chance(0.85)) continue;
+      if (cls.is_state() && !(last && scene.prng.chance(sparse))) continue;
+      if (cls.is_window() && !scene.prng.chance(sparse)) continue;
       if (cls.optional() && !scene.prng.chance(0.5)) continue;
       for (std::uint16_t shard = 0; shard < cls.shards; ++shard) {
         request.to_store.push_back(make_item(scene, prompt, cls.id, ShardId(shard)));
@@ -199,6 +205,8 @@ bool choose_client_and_space(Scene& scene, std::size_t& client, std::size_t& spa
   for (std::size_t i = 0; i < scene.spaces.size(); ++i) {
     if (scene.spaces[i].salt != scene.clients[client].salt) continue;
     if (scene.spaces[i].dead && !scene.prng.chance(0.1)) continue;
+    // One model after the other is busy, so that the arena's extents change hands.
+    if (scene.spaces[i].form != scene.models[phase(scene) % scene.models.size()].id && !scene.prng.chance(0.1)) continue;
     fit.push_back(i);
   }
   if (fit.empty()) return false;
@@ -233,8 +241,9 @@ void note_answer(Scene& scene, const SimRequest& request, const StoreItem& item,
   const PageId page{space.id, item.key};
   switch (outcome) {
     case StoreOutcome::kAccepted: {
-      const bool parent_there = !item.parent || scene.book.presence({space.id, *item.parent}) != 0;
-      if (!parent_there) scene.coverage.hit("child_stored_before_parent");
+      const PageRecord* parent = item.parent ? scene.book.find({space.id, *item.parent}) : nullptr;
+      if (item.parent && (parent == nullptr || parent->written.empty()))
+        scene.coverage.hit("child_stored_before_parent");
       scene.book.accepted(page, item, request.computation);
       return;
     }
@@ -300,9 +309,14 @@ void advance_request(Scene& scene) {
       return;
     }
   }
-  const std::size_t index = scene.prng.below(scene.requests.size());
+  const auto urgent = std::find_if(scene.requests.begin(), scene.requests.end(),
+                                   [](const SimRequest& each) { return each.urgent; });
+  const std::size_t index = urgent != scene.requests.end()
+                                ? static_cast<std::size_t>(urgent - scene.requests.begin())
+                                : scene.prng.below(scene.requests.size());
   SimRequest& request = scene.requests[index];
   if (!request.matched && !request.path.empty()) return match(scene, request);
+  if (request.to_load) return load_ticket(scene, *std::exchange(request.to_load, std::nullopt));
   if (!request.to_store.empty()) return hand_over(scene, request);
   if (request.next_page < request.path.size()) {
     compute_chunk(scene, request);

@@ -11,6 +11,10 @@
 namespace tiercel::sim {
 namespace {
 
+void remove_often(Scene& scene) {
+  if (scene.scenario.weather.removals) remove_page(scene);
+}
+
 struct Choice {
   std::string_view name;
   void (*act)(Scene&);
@@ -20,7 +24,7 @@ constexpr Choice kChoices[] = {
     {"advance_request", advance_request, 330},
     {"run_tasks", run_tasks, 210},
     {"poll", poll_node, 210},
-    {"start_load", start_load, 70},
+    {"start_load", start_load, 50},
     {"use_reservation", use_reservation, 40},
     {"reserve", reserve_pages, 30},
     {"fire_event", fire_event, 40},
@@ -31,6 +35,8 @@ constexpr Choice kChoices[] = {
     {"advice", ask_advice, 8},
     {"release_ticket", release_ticket, 24},
     {"remove", remove_page, 9},
+    {"remove_often", remove_often, 40},
+    {"replace_page", replace_page, 14},
     {"clear", clear_pages, 3},
     {"next_epoch", next_epoch, 2},
     {"pin", pin_pages, 10},
@@ -38,12 +44,17 @@ constexpr Choice kChoices[] = {
     {"replace_memory", replace_memory, 8},
     {"suspend_or_resume", suspend_or_resume, 3},
     {"close_session", close_session, 3},
-    {"jump_clock", jump_clock, 14},
-    {"damage", damage_record, 16},
+    {"jump_clock", jump_clock, 12},
+    {"damage", damage_record, 24},
     {"fail_device", fail_device, 10},
 };
 
-const AuditResidence* leased_by_layered_load(const Scene& scene, const std::vector<const AuditResidence*>& from) {
+// A record that a layered load has still to read, after its first layer was told.
+struct Victim {
+  const AuditResidence* residence = nullptr;
+  const SimOperation* load = nullptr;
+};
+Victim read_by_layered_load(const Scene& scene, const std::vector<const AuditResidence*>& from) {
   for (const auto& [id, operation] : scene.operations) {
     if (operation.kind != SimOperation::Kind::kLoad || operation.ended() || operation.ready.empty()) continue;
     const SimTicket& ticket = scene.tickets.at(operation.ticket);
@@ -52,19 +63,22 @@ const AuditResidence* leased_by_layered_load(const Scene& scene, const std::vect
       const auto key = std::find(ticket.keys.begin(), ticket.keys.end(), each->key);
       if (key == ticket.keys.end()) continue;
       const auto page = ticket.first_page + static_cast<std::uint64_t>(key - ticket.keys.begin());
-      if (page < operation.load.length && ticket.leases.contains({page, each->cls})) return each;
+      if (page < operation.load.length && ticket.leases.contains({page, each->cls})) return {each, &operation};
     }
   }
-  return nullptr;
+  return {};
 }
 
-// A byte of the payload, or of the header's first words.
-std::uint64_t position_to_damage(Scene& scene, const ClassForm& cls) {
-  if (scene.prng.chance(0.2)) {
+// A byte of the payload, or of the header's first words; of a layer that is still to come, if there is such a load.
+std::uint64_t position_to_damage(Scene& scene, const ClassForm& cls, const SimOperation* load) {
+  if (load == nullptr && scene.prng.chance(0.2)) {
     scene.coverage.hit("damage_header");
     return scene.prng.below(16);
   }
   scene.coverage.hit("damage_payload");
+  if (load != nullptr)
+    for (const LayerRun& run : cls.layers)
+      if (!load->ready.contains(run.layer)) return header_bytes(cls) + run.offset + scene.prng.below(run.length);
   return header_bytes(cls) + scene.prng.below(cls.record_bytes);
 }
 
@@ -94,13 +108,14 @@ void damage_record(Scene& scene) {
     if (record != nullptr && record->visible && !record->damaged.contains(each.cls)) sound.push_back(&each);
   }
   if (sound.empty()) return;
-  const AuditResidence* victim = leased_by_layered_load(scene, sound);
-  if (victim == nullptr || scene.prng.chance(0.4)) victim = sound[scene.prng.below(sound.size())];
+  const Victim read = read_by_layered_load(scene, sound);
+  const bool chosen = read.residence != nullptr && scene.prng.chance(0.7);
+  const AuditResidence* victim = chosen ? read.residence : sound[scene.prng.below(sound.size())];
   const Space& space = scene.spaces[scene.space_of.at(victim->ns)];
   const ClassForm& cls = scene.form_of(space).classes[victim->cls.value()];
   const auto& spans = victim->spans[scene.prng.below(victim->spans.size())];
   scene.view.note = fmt::format("page {} class {}", to_hex(victim->key).substr(0, 6), cls.name);
-  scene.arena->damage(spans, position_to_damage(scene, cls));
+  scene.arena->damage(spans, position_to_damage(scene, cls, chosen ? read.load : nullptr));
   scene.book.damaged({victim->ns, victim->key}, victim->cls);
   ++scene.disturbances;
 }

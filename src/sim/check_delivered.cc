@@ -72,7 +72,9 @@ class DeliveredChecker final : public Checker {
     const std::vector<Delivery> all = deliveries(scene, operation, result);
     for (const Wrong& each : layers.wrong) {
       const ItemOutcome outcome = result.outcomes[each.target][each.entry];
-      const bool said_delivered = result.status.ok() && outcome == ItemOutcome::kDelivered;
+      // Where the record is still wrong at the end, its bytes are judged and not the event.
+      const bool said_delivered = result.status.ok() && outcome == ItemOutcome::kDelivered &&
+                                  right_at_the_end(scene, operation, all, each);
       const bool said_damaged = !result.status.ok() && outcome == ItemOutcome::kDamaged;
       if (said_delivered || (said_damaged && !layers.at_first.contains({each.target, each.entry})))
         return fmt::format("layer {} was said to be ready, and entry {} of target {} was not in place", each.layer,
@@ -82,6 +84,14 @@ class DeliveredChecker final : public Checker {
     for (const Delivery& each : all)
       if (auto wrong = check_entry(scene, operation, result, each)) return wrong;
     return std::nullopt;
+  }
+
+  static bool right_at_the_end(const Scene& scene, const SimOperation& operation, const std::vector<Delivery>& all,
+                               const Wrong& wrong) {
+    return std::any_of(all.begin(), all.end(), [&](const Delivery& each) {
+      return each.target == wrong.target && each.entry == wrong.entry &&
+             delivered_computation(scene, operation, each).has_value();
+    });
   }
 
   static std::optional<std::string> check_entry(const Scene& scene, const SimOperation& operation,

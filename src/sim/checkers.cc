@@ -6,9 +6,9 @@ namespace tiercel::sim {
 std::vector<std::unique_ptr<Checker>> all_checkers() {
   std::vector<std::unique_ptr<Checker>> all;
   all.push_back(completions_checker());
-  all.push_back(events_checker());
   all.push_back(leases_checker());
   all.push_back(stale_checker());
+  all.push_back(events_checker());
   all.push_back(mixture_checker());
   all.push_back(delivered_checker());
   all.push_back(bytes_checker());
@@ -20,6 +20,7 @@ std::vector<std::unique_ptr<Checker>> all_checkers() {
   all.push_back(leaks_checker());
   all.push_back(stats_checker());
   all.push_back(policy_checker());
+  all.push_back(books_checker());
   return all;
 }
 

@@ -53,6 +53,9 @@ std::unique_ptr<Checker> stats_checker();
 // Pins, minima and maxima of namespaces, advice within what was asked.
 std::unique_ptr<Checker> policy_checker();
 
+// The node finds nothing wrong in its own books.
+std::unique_ptr<Checker> books_checker();
+
 std::vector<std::unique_ptr<Checker>> all_checkers();
 
 }  // namespace tiercel::sim

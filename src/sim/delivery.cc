@@ -57,8 +57,7 @@ std::vector<Publication> publications(const Scene& scene) {
     const PageId page{event.ns, event.key};
     for (const AuditResidence& each : scene.view.after.residences)
       if (each.ns == page.ns && each.key == page.key && each.state == ResidenceState::kResident &&
-          each.page_visible && (event.classes >> each.cls.value() & 1) != 0 &&
-          !scene.cleared_generations.contains(each.generation))
+          each.page_visible && (event.classes >> each.cls.value() & 1) != 0)
         all.push_back({&event, page, &each});
   }
   return all;

@@ -34,6 +34,7 @@ struct Weather {
   bool device_errors = false;  // engine memory refuses reads and writes
   bool lost_events = false;    // the event queue is too short
   bool slow_copies = false;    // many copies are held back beyond their deadlines
+  bool removals = false;       // pages are removed all the time
   bool clock_jumps = true;
 };
 

@@ -4,6 +4,7 @@
 // Threads: one thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -144,6 +145,8 @@ struct SimRequest {
   Computation computation = 0;
   std::vector<std::size_t> path;  // prompts, first page first
   bool matched = false;
+  std::optional<TicketId> to_load;  // what its match found, not loaded yet
+  bool urgent = false;              // goes before all others
   std::uint64_t next_page = 0;      // computed so far
   std::vector<StoreItem> to_store;  // computed, not handed over yet
 };
@@ -203,6 +206,7 @@ struct Scene {
   // Removals, damage and device errors so far: a load that none of them met must keep to the letter what it
   // may write to.
   std::uint64_t disturbances = 0;
+  std::array<std::uint64_t, 2> device_errors_seen{};  // reads, writes
   std::uint64_t ran_before_poll = 0;  // tasks whose end the node has been told
   // Generations that were resident when their namespace was cleared: out of sight, slots not swept yet.
   std::set<std::uint32_t> cleared_generations;

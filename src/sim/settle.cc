@@ -122,6 +122,12 @@ void note_audit(Scene& scene) {
   const Audit& before = scene.view.before;
   scene.coverage.hit("quarantine", now.stats.quarantines - before.stats.quarantines);
   scene.coverage.hit("records_moved", now.stats.records_moved - before.stats.records_moved);
+  if (scene.scenario.options.verification == Verification::kOncePerResidency &&
+      now.stats.unverified_bytes > before.stats.unverified_bytes)
+    scene.coverage.hit("verified_once");
+  scene.coverage.hit("device_read_failed", scene.device->read_errors() - scene.device_errors_seen[0]);
+  scene.coverage.hit("device_write_failed", scene.device->write_errors() - scene.device_errors_seen[1]);
+  scene.device_errors_seen = {scene.device->read_errors(), scene.device->write_errors()};
   for (const AuditResidence& each : now.residences) {
     if (each.state != ResidenceState::kResident || !each.page_visible) continue;
     for (const auto& spans : each.spans)
