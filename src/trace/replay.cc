@@ -67,17 +67,19 @@ class Replayer final {
     query.ns = world_.ns();
     query.request = request_;
     query.keys = keys;
-    const std::uint64_t covered = keys.size() * kTraceBlockTokens;
-    if (request.input_length <= covered && covered - request.input_length < kTraceBlockTokens)
-      query.prompt_tokens = request.input_length;
+    query.prompt_tokens = request.input_length;
     const Result<TicketId> ticket = node_.match(query);
     if (!expect_ok("match", ticket ? Status{} : ticket.error())) return;
     const TicketView view = *node_.ticket(*ticket);
     count(request, view);
     load(*ticket, keys, view.length);
-    const PointQuery points{keys.size(), request.full_blocks(), view.length, view.known_pages};
-    store(*ticket, keys, points);
-    node_.release(*ticket);
+    PointQuery points{keys.size(), request.full_blocks(), view.length, view.known_pages};
+    std::vector<std::uint64_t> advised;
+    if (rule_ == SnapshotRule::kAdvice)
+      advised = node_.snapshot_advice(*ticket, {points.full_pages, 1, UINT64_MAX, points.hit_pages});
+    points.advised = advised;
+    node_.release(*ticket);  // what it leased has been loaded
+    store(keys, points);
     node_.request_end(request_);
     settle();
     if (!node_.drain_completions().empty()) wrong("a completion of nothing that was asked");
@@ -164,11 +166,7 @@ class Replayer final {
     return good;
   }
 
-  void store(TicketId ticket, const std::vector<Key>& keys, PointQuery query) {
-    std::vector<std::uint64_t> advised;
-    if (rule_ == SnapshotRule::kAdvice)
-      advised = node_.snapshot_advice(ticket, {query.full_pages, 1, UINT64_MAX, query.hit_pages});
-    query.advised = advised;
+  void store(const std::vector<Key>& keys, const PointQuery& query) {
     const std::vector<std::uint64_t> points = points_of(rule_, report_.snapshot_every, query);
     const std::vector<DueRecord> due = due_records(form_, {query, points, keeps_all_windows(options_)});
     for (std::span<const DueRecord> rest = due; !rest.empty();) {

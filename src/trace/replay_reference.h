@@ -52,7 +52,7 @@ class Reference final {
   struct Page {
     std::list<Id>::iterator place;  // in recency_, whose front is the most recent
     std::vector<Id> chain;          // itself last
-    bool point = false;  // a resume point ends here
+    bool point = false;             // a resume point ends here
     bool snapshot = false;
     bool window = false;
     std::set<Id> points;  // resume points (their last pages) whose window this page lies in
