@@ -174,11 +174,21 @@ Result<StoreAnswer> Node::store(StoreRequest request) {
     const State::Admission admission = s.admit(request, item, computation, false);
     answer.outcomes.push_back(admission.outcome);
     members.push_back(admission.residence);
-    any |= admission.outcome == StoreOutcome::kAccepted;
+    if (admission.outcome != StoreOutcome::kAccepted) continue;
+    any = true;
+    // As if its copy ran already: a later item of this batch may not evict it to make room.
+    ++s.residence(admission.residence)->copies;
   }
   if (!any) return answer;
   answer.operation = id;
-  s.add_store(id, request, answer.outcomes, std::move(members), CopyKind::kStore);
+  s.add_store(id, request, answer.outcomes, members, CopyKind::kStore);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (answer.outcomes[i] != StoreOutcome::kAccepted) continue;
+    Residence& set = *s.residence(members[i]);
+    --set.copies;
+    s.free_if_unused(set);
+  }
+  s.end_store_if_done(id);
   s.pump();
   return answer;
 }
@@ -198,6 +208,10 @@ void Node::State::add_store(OperationId id, const StoreRequest& request, std::ve
     store.shards.push_back(item.shard);
     if (store.outcomes[i] != StoreOutcome::kAccepted) continue;
     Residence& set = *residence(store.residences[i]);
+    if (set.page == nullptr) {  // its page went to make room for a later item
+      store.outcomes[i] = outcome_of(set, StoreOutcome::kStale);
+      continue;
+    }
     if (store.unseen.insert(set.id).second) set.waiters.push_back(id);
     PendingCopy copy{id, i, set.id, form.form->classes[item.cls.value()].record_bytes, {}};
     copy.copy.kind = kind;

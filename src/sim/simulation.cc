@@ -50,7 +50,11 @@ class Run final {
     view.completions = scene_.node->drain_completions();
     view.events = scene_.node->drain_events();
     view.after = scene_.node->audit();
-    for (const Event& event : view.events.events) scene_.book.apply(event);
+    for (const Event& event : view.events.events) {
+      scene_.book.apply(event);
+      // Another load found the damage: whoever reads the same page is disturbed by that.
+      if (event.cause == Cause::kDamaged) ++scene_.disturbances;
+    }
     if (view.events.lost != 0) scene_.book.resync(view.after, scene_.cleared_generations);
     note_match(scene_);
     if (options_.trace) fmt::print("{}", describe_step(scene_));
