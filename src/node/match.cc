@@ -321,7 +321,10 @@ void Node::State::end_leases(Ticket& ticket) {
     Residence* set = residence(lease.residence);
     if (set == nullptr) continue;
     --set->leases;
-    free_if_unused(*set);
+    if (set->page != nullptr)
+      drop_if_unneeded(*set);
+    else
+      free_if_unused(*set);
   }
 }
 

@@ -62,12 +62,12 @@ Result<std::unique_ptr<Node>> Node::open(NodeOptions options, World world) {
   if (options.advice_entries == 0) options.advice_entries = 2 * options.index_pages_max;
   const std::uint64_t books = book_bytes(options);
   if (books > options.host_bytes || options.host_bytes - books < options.extent_bytes)
-    return bad(
-        fmt::format("host_bytes is {}: index ({} pages), history ({} entries) and advice ({} entries) take {}, "
-                    "and at least one extent of {} must remain; give more or lower index_pages_max, "
-                    "history_entries and advice_entries",
-                    options.host_bytes, options.index_pages_max, options.history_entries,
-                    options.advice_entries, books, options.extent_bytes));
+    return bad(fmt::format(
+        "host_bytes is {}: index ({} pages), history ({} entries) and advice ({} entries) take {}, "
+        "and at least one extent of {} must remain; give more or lower index_pages_max, "
+        "history_entries and advice_entries",
+        options.host_bytes, options.index_pages_max, options.history_entries, options.advice_entries, books,
+        options.extent_bytes));
   const std::uint64_t extents = (options.host_bytes - books) / options.extent_bytes;
   if (extents >= UINT32_MAX)
     return bad(fmt::format("host_bytes is {}: more than 2^32 extents of {}; use larger extents",

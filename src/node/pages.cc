@@ -256,6 +256,7 @@ void Node::State::drop_point(Page& page, Cause cause) {
       Residence* set = at->sets[c];
       if (set == nullptr || set->state != ResidenceState::kResident) continue;
       if (at == &page && !page.visible) continue;  // its page is leaving: it goes there
+      set->unneeded = true;
       if (set->leases != 0 || set->copies != 0 || at->pinned_until > now()) {
         dead_windows.push_back(set->id);  // it goes when nobody reads it any more
         continue;
@@ -264,6 +265,16 @@ void Node::State::drop_point(Page& page, Cause cause) {
       drop_set(*at, cls.id, cause, Ending::kEvicted);
     }
   }
+}
+
+// A window record that outlived its last resume point because it was read goes with the last lease.
+void Node::State::drop_if_unneeded(Residence& set) {
+  if (!set.unneeded || set.leases != 0 || set.copies != 0 || set.page == nullptr) return;
+  Page& page = *set.page;
+  if (page.window_refs[set.cls.value()] != 0 || page.pinned_until > now()) return;
+  ++stats.windows_dropped;
+  drop_set(page, set.cls, Cause::kEvicted, Ending::kEvicted);
+  prune(&page);
 }
 
 // ---- leaving ----
@@ -374,7 +385,8 @@ void Node::State::drop_set(Page& page, ClassId cls, Cause cause, Ending ending) 
   const bool resident =
       page.sets[cls.value()] != nullptr && page.sets[cls.value()]->state == ResidenceState::kResident;
   hide_set(page, cls, ending);
-  const bool empty = !page.any_set();  // before its point's windows follow: the last of them to go says so too
+  const bool empty =
+      !page.any_set();  // before its point's windows follow: the last of them to go says so too
   if (resident) push_event(EventKind::kDropped, page, Presence{1} << cls.value(), cause);
   if (form_class.is_state()) drop_point(page, cause);
   if (form_class.optional() && page.visible)

@@ -53,12 +53,13 @@ struct Residence {
   std::uint64_t shards_claimed = 0, shards_written = 0;  // bit per shard
   std::vector<OperationId> waiters;  // stores to be told when it becomes visible or leaves
   Time deadline{0};
-  bool charged = false;       // to `session`, as reserved
+  bool charged = false;            // to `session`, as reserved
   std::uint32_t client_holds = 0;  // items of reservations whose client may still write to the slots
   // While it is read:
   std::uint32_t leases = 0;
   std::uint32_t copies = 0;  // tasks under way that use its slots
   bool verified = false;     // once in this residency
+  bool unneeded = false;     // a window record whose last resume point has gone
 };
 
 struct PageName {
@@ -158,7 +159,7 @@ struct Ticket {
   TicketView view;
   std::vector<Lease> leases;  // sorted by (page, class)
   std::uint64_t leased_bytes = 0;
-  std::uint32_t loads = 0;  // under way; the ticket outlives them
+  std::uint32_t loads = 0;                   // under way; the ticket outlives them
   std::shared_ptr<const Forecast> forecast;  // null: its match was no use of the pages
   std::optional<AdviceTerms> advice;         // once asked
   bool released = false;
@@ -331,6 +332,7 @@ struct Node::State {
   void lose_descendants_first(Page& lost);
   void make_point(Page& page);
   void drop_point(Page& page, Cause cause);
+  void drop_if_unneeded(Residence& set);
   std::uint64_t page_payload(const Page& page) const;
   std::uint64_t point_payload(const Page& page) const;
   void free_if_unused(Residence& residence);
