@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent
@@ -115,9 +116,26 @@ def text():
     check("\033" not in out and "\r" not in out, "no colours and no bar in a pipe")
 
 
+def pictures():
+    """What `make run` runs after its first replay, on a small trace; and the pictures from its results."""
+    with tempfile.TemporaryDirectory() as out:
+        run = subprocess.run([sys.executable, SOURCE / "tools/compare_replays.py", "--program", PROGRAM, "--spec", HYBRID,
+                              "--generate", "conversation:150", "--sizes", "20", "--beside", "none", "--out", out],
+                             capture_output=True, text=True, timeout=600)
+        check(run.returncode == 0, "compare_replays:", run.stderr)
+        for word in ("full-attention bound", "advice, at most", "branch+64", " 0 corrupt"):
+            check(word in run.stdout, word, "is not in what compare_replays printed")
+        run = subprocess.run([sys.executable, SOURCE / "tools/plot_replay.py", Path(out) / "results.json", out],
+                             capture_output=True, text=True, timeout=60)
+        check(run.returncode == 0, "plot_replay:", run.stderr)
+        for name in ("hit_ratio_by_bytes", "hit_ratio_by_snapshots"):
+            picture = xml.etree.ElementTree.parse(Path(out) / f"{name}.svg").getroot()
+            check(len(list(picture.iter("{http://www.w3.org/2000/svg}polyline"))) >= 1, name, "has no curve")
+
+
 if __name__ == "__main__":
     PROGRAM = str(Path(sys.argv[1]) / "tiercel")
-    for part in (usage, traces, models, text):
+    for part in (usage, traces, models, text, pictures):
         part()
     if FAILURES:
         sys.exit(f"{len(FAILURES)} checks failed")
