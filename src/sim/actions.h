@@ -10,6 +10,8 @@
 
 namespace tiercel::sim {
 
+inline constexpr std::uint64_t kPhaseSteps = 150;  // so long the workload keeps its ways
+
 // Chooses and carries out one action. Returns: its name.
 std::string act(Scene& scene);
 
@@ -43,6 +45,7 @@ void fire_all_events(Scene& scene);
 
 // -- control --
 void remove_page(Scene& scene);
+void remove_leaf(Scene& scene);
 void replace_page(Scene& scene);
 void clear_pages(Scene& scene);
 void clear_form(Scene& scene, const Model& model);

@@ -101,6 +101,13 @@ void remove_page(Scene& scene) {
   remove_tree(scene, top);
 }
 
+void remove_leaf(Scene& scene) {
+  std::vector<PageId> leaves;
+  for (const PageId& page : visible_pages(scene))
+    if (scene.book.descendants(page).empty()) leaves.push_back(page);
+  if (!leaves.empty()) remove_tree(scene, leaves[scene.prng.below(leaves.size())]);
+}
+
 // A page goes while one of its sparse records is on its way, and comes back at once without it.
 void replace_page(Scene& scene) {
   std::vector<const AuditResidence*> late;

@@ -17,7 +17,7 @@ void shuffle(Prng& prng, std::vector<T>& items) {
 }
 
 // The workload changes its ways every so many steps.
-std::uint64_t phase(const Scene& scene) { return scene.view.step / 120; }
+std::uint64_t phase(const Scene& scene) { return scene.view.step / kPhaseSteps; }
 
 std::vector<std::size_t> walk(Scene& scene, std::size_t space) {
   constexpr std::size_t kBranches = 3;

@@ -11,8 +11,9 @@
 namespace tiercel::sim {
 namespace {
 
+// When the workload changes its ways, pages at the ends of old prompts go one by one: holes everywhere.
 void remove_often(Scene& scene) {
-  if (scene.scenario.weather.removals) remove_page(scene);
+  if (scene.scenario.weather.removals && scene.view.step % kPhaseSteps < kPhaseSteps / 2) remove_leaf(scene);
 }
 
 struct Choice {
@@ -35,7 +36,7 @@ constexpr Choice kChoices[] = {
     {"advice", ask_advice, 8},
     {"release_ticket", release_ticket, 24},
     {"remove", remove_page, 9},
-    {"remove_often", remove_often, 40},
+    {"remove_often", remove_often, 60},
     {"replace_page", replace_page, 14},
     {"clear", clear_pages, 3},
     {"next_epoch", next_epoch, 2},

@@ -146,7 +146,8 @@ void Book::apply(const Event& event) {
       std::erase_if(record.damaged,
                     [&](ClassId cls) { return (event.classes >> cls.value() & 1) != 0; });
       // Without a required class this may be the page's last: then the reason is this one.
-      if (record.visible && record.presence == 0) record.past = {reason_from(event.cause)};
+      if (record.visible && record.presence == 0 && record.refused_step != step_)
+        record.past = {reason_from(event.cause)};
       return;
     }
     case EventKind::kRemoved: {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "sim/checkers.h"
@@ -38,11 +40,28 @@ class BytesChecker final : public Checker {
     return std::nullopt;
   }
 
+  // Damage, removals and device errors in the middle of a load leave bytes behind a length that shrank; so does
+  // damage that somebody else finds first.
+  static bool damage_found_by_others(const Scene& scene, const SimOperation& operation,
+                                     const std::vector<Delivery>& all) {
+    const SimTicket& ticket = scene.tickets.at(operation.ticket);
+    for (const Key& key : ticket.keys) {
+      const PageId page{scene.spaces[ticket.space].id, key};
+      const auto found = scene.damage_found.find(page);
+      if (found == scene.damage_found.end() || found->second <= operation.step) continue;
+      if (std::none_of(all.begin(), all.end(), [&](const Delivery& each) {
+            return each.id == page && each.outcome == ItemOutcome::kDamaged;
+          }))
+        return true;
+    }
+    return false;
+  }
+
   static std::optional<std::string> check_load(const Scene& scene, const SimOperation& operation,
                                                const LoadResult& result) {
-    // Damage, removals and device errors in the middle of a load leave bytes behind a length that shrank.
-    const bool disturbed = operation.disturbances != scene.disturbed();
-    for (const Delivery& each : deliveries(scene, operation, result)) {
+    const std::vector<Delivery> all = deliveries(scene, operation, result);
+    const bool disturbed = operation.disturbances != scene.disturbed() || damage_found_by_others(scene, operation, all);
+    for (const Delivery& each : all) {
       if (!each.slot) continue;
       if (each.outcome == ItemOutcome::kDelivered) {
         if (!result.status.ok()) continue;

@@ -64,16 +64,21 @@ class LeasesChecker final : public Checker {
     return std::nullopt;
   }
 
-  // Eviction passes over what is leased or copied.
+  // Eviction passes over what is leased or copied: nothing is in use that has just been evicted.
   static std::optional<std::string> check_evictions(const Scene& scene) {
     for (const Event& event : scene.view.events.events) {
       if (event.cause != Cause::kEvicted) continue;
-      for (const AuditResidence& before : scene.view.before.residences)
-        if (before.ns == event.ns && before.key == event.key && before.state == ResidenceState::kResident &&
-            (event.classes >> before.cls.value() & 1) != 0 && before.leases + before.copies != 0)
-          return fmt::format("{} was evicted while it was in use", text(before));
+      for (const AuditResidence& now : scene.view.after.residences)
+        if (now.ns == event.ns && now.key == event.key && now.state == ResidenceState::kHidden &&
+            now.leases + now.copies != 0 && was_resident(scene.view.before, now.generation))
+          return fmt::format("{} was evicted while it was in use", text(now));
     }
     return std::nullopt;
+  }
+  static bool was_resident(const Audit& before, std::uint32_t generation) {
+    return std::any_of(before.residences.begin(), before.residences.end(), [&](const AuditResidence& each) {
+      return each.generation == generation && each.state == ResidenceState::kResident;
+    });
   }
 
   // Every copy under way has a residence that keeps its slots.

@@ -46,7 +46,8 @@ class PolicyChecker final : public Checker {
                            *space.bytes_max);
     for (const Event& event : scene.view.events.events) {
       const bool left = event.kind == EventKind::kRemoved || event.kind == EventKind::kDropped;
-      if (!left || event.cause != Cause::kEvicted || scene.view.storing == event.ns) continue;
+      // To make room for somebody else. (What no resume point needs any more leaves for nobody's sake.)
+      if (!left || event.cause != Cause::kEvicted || !scene.view.storing || scene.view.storing == event.ns) continue;
       const Space& space = scene.spaces[scene.space_of.at(event.ns)];
       if (now[space.id] < space.bytes_min)
         return fmt::format("eviction took namespace {} to {} bytes, its minimum is {}", space.id.value(),

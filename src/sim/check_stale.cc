@@ -39,6 +39,8 @@ class StaleChecker final : public Checker {
     for (const Publication& each : publications(scene)) {
       const Space& space = scene.spaces[scene.space_of.at(each.page.ns)];
       if (space.dead) return fmt::format("page {} of an old weights epoch became visible", to_hex(each.page.key));
+      // An attach to another life of its page is the business of the checker of mixtures.
+      if (each.event->kind == EventKind::kAttached && scene.form_of(space).has_required()) continue;
       const auto computation = scene.stored_computation(space, *each.residence);
       if (computation && old(scene, each.page, each.residence->cls, *computation))
         return fmt::format("class {} of page {} became visible; it is older than the page's removal",

@@ -52,8 +52,7 @@ class Run final {
     view.after = scene_.node->audit();
     for (const Event& event : view.events.events) {
       scene_.book.apply(event);
-      // Another load found the damage: whoever reads the same page is disturbed by that.
-      if (event.cause == Cause::kDamaged) ++scene_.disturbances;
+      if (event.cause == Cause::kDamaged) scene_.damage_found[{event.ns, event.key}] = number;
     }
     if (view.events.lost != 0) scene_.book.resync(view.after, scene_.cleared_generations);
     note_match(scene_);
