@@ -352,7 +352,9 @@ void Node::State::hide_set(Page& page, ClassId cls, Ending ending) {
   free_if_unused(*set);
 }
 
-void Node::State::hide_page(Page& page, const PastEvent& event, Ending ending) {
+void Node::State::hide_page(Page& page, const PastEvent& why, Ending ending) {
+  // What was cleared before stays `removed`, whatever makes its slots go.
+  const PastEvent event = current(page) ? why : PastEvent{Cause::kRemoved, now(), NamespaceId{}};
   const bool was_visible = page.visible;
   page.visible = false;
   if (was_visible) {
@@ -403,11 +405,10 @@ void Node::State::damaged(Residence& residence) {
   Page* page = residence.page;
   if (page == nullptr) return;
   const ClassForm& cls = page->form->form->classes[residence.cls.value()];
-  const Cause cause = current(*page) ? Cause::kDamaged : Cause::kRemoved;  // it had been cleared before
   if (cls.required())
-    hide_page(*page, PastEvent{cause, now(), NamespaceId{}}, Ending::kFailed);
+    hide_page(*page, PastEvent{Cause::kDamaged, now(), NamespaceId{}}, Ending::kFailed);
   else
-    drop_set(*page, residence.cls, cause, Ending::kFailed);
+    drop_set(*page, residence.cls, Cause::kDamaged, Ending::kFailed);
   prune(page);
 }
 

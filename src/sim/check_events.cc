@@ -30,7 +30,6 @@ class EventsChecker final : public Checker {
   std::optional<std::string> take(const Scene& scene, const Event& event) {
     const PageId page{event.ns, event.key};
     const auto at = visible_.find(page);
-    const bool was_cleared = scene.cleared_spaces.contains(event.ns);
     switch (event.kind) {
       case EventKind::kStored:
         if (at != visible_.end() && lost_ == 0) return "stored, and it was visible already";
@@ -44,15 +43,13 @@ class EventsChecker final : public Checker {
         at->second |= event.classes;
         return std::nullopt;
       case EventKind::kDropped:
-        // What was cleared is swept later, piece by piece.
-        if (at == visible_.end() && was_cleared) return std::nullopt;
         if (lost_ != 0) return std::nullopt;
         if (at == visible_.end() || (at->second & event.classes) != event.classes)
           return "dropped a class that was not there";
         at->second &= ~event.classes;
         return std::nullopt;
       case EventKind::kRemoved:
-        if (at == visible_.end() && !was_cleared && lost_ == 0) return "removed a page that was not visible";
+        if (at == visible_.end() && lost_ == 0) return "removed a page that was not visible";
         visible_.erase(page);
         return std::nullopt;
       case EventKind::kCleared:
