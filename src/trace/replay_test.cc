@@ -220,6 +220,17 @@ TEST(Replay, OfModelsWithoutFullAttentionRunsToo) {
   }
 }
 
+TEST(Replay, LetsOneRequestUseTheWholeArena) {
+  TraceRequest request{0, 400 * kTraceBlockTokens, 1, {}};
+  for (std::uint64_t block = 0; block < 400; ++block) request.blocks.push_back(block);
+  Trace trace;
+  trace.requests = {request, request};
+  ReplayOptions options;
+  options.spec = one_full_group();
+  options.page_bytes = 64;
+  EXPECT_EQ(replay_or_fail(trace, options).hit_pages, 400U);
+}
+
 TEST(Replay, OfAnEmptyTraceIsEmpty) {
   ReplayOptions options;
   options.spec = one_full_group();
