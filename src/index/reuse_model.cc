@@ -19,6 +19,9 @@ constexpr double kVisitedAgain = 0.3;
 constexpr double kAgainWeightAll = 4, kAgainWeight = 8;
 constexpr double kPartialPage = 0.02;  // chance that a page that is not whole is seen again
 constexpr double kVisitsMost = 16;     // expected of one stop
+// Visits that the more general ages count as in those of a class. Points are few and each costs many pages:
+// what tells classes apart has to be sure. Single pages are many and cheap, and gain from finer differences.
+constexpr double kPriorVisitsByPages = 10, kPriorVisitsByPoints = 80;
 
 std::size_t log2_up(std::uint64_t x) { return x <= 1 ? 0 : static_cast<std::size_t>(std::bit_width(x - 1)); }
 
@@ -56,6 +59,10 @@ Prospect Forecast::point(std::uint64_t length, std::uint64_t next) const {
   return {length == known ? known_shape : fresh_shape, 1 - missed};
 }
 
+Prospect Forecast::beyond(std::uint64_t length, std::uint64_t next) const {
+  return {fresh_shape, point(length + 1, next).chance};
+}
+
 Prospect Forecast::page(std::uint64_t length) const {
   if (length > full) return {fresh_shape, kPartialPage};
   double missed = 1;
@@ -90,9 +97,9 @@ double ReuseModel::Distances::chance(std::size_t of_cell, std::size_t distance) 
 }
 
 double ReuseModel::visited_again(std::size_t of_class) const {
-  const std::size_t stop = of_class / (kVisitCounts * kGaps);
-  const double general = again_stop_[stop].mean(kVisitedAgain, kAgainWeightAll);
-  const double by_visits = again_visits_[stop][of_class / kGaps % kVisitCounts].mean(general, kAgainWeight);
+  const std::size_t place = of_class / (kVisitCounts * kGaps);
+  const double general = again_place_[place].mean(kVisitedAgain, kAgainWeightAll);
+  const double by_visits = again_visits_[place][of_class / kGaps % kVisitCounts].mean(general, kAgainWeight);
   return again_[of_class].mean(by_visits, kAgainWeight);
 }
 
@@ -148,8 +155,8 @@ ReuseModel::Note& ReuseModel::insert(std::uint64_t page) {
 }
 
 std::size_t ReuseModel::visit_class(const Note& note) {
-  const std::size_t stop = note.stop == kEnd ? 0 : 1;
-  return (stop * kVisitCounts + visits_class(note.visits)) * kGaps + note.gap;
+  const std::size_t place = note.stop != kEnd ? 2 : note.children == 0 ? 1 : 0;
+  return (place * kVisitCounts + visits_class(note.visits)) * kGaps + note.gap;
 }
 
 std::uint16_t ReuseModel::later_shape(const Note& note) {
@@ -173,8 +180,10 @@ Prospect ReuseModel::used(std::uint64_t page) const {
 
 Forecast ReuseModel::learn(const SeenRequest& request) {
   ++requests_;
+  if (request.by_points) ++by_points_;
   if (requests_ % kEpoch == 0) {
-    ages_.refresh();
+    ages_.refresh(2 * by_points_ >= kEpoch ? kPriorVisitsByPoints : kPriorVisitsByPages);
+    by_points_ = 0;
     mature_visits();
   }
   const Seen seen = recognise(request);
@@ -214,7 +223,7 @@ ReuseModel::Seen ReuseModel::recognise(const SeenRequest& request) {
     } else {
       seen.kind = at->stop == kEnd ? kEndAgain : kBranch;
     }
-    visit(*at);
+    visit(*at, seen.fresh() > 0);
     // Where the request really resumes is visited too: that place serves what stops beyond it.
     if (request.restorable > request.first_page && request.restorable < seen.known) {
       if (Note* from = find(request.pages[request.restorable - request.first_page - 1])) {
@@ -222,10 +231,9 @@ ReuseModel::Seen ReuseModel::recognise(const SeenRequest& request) {
           from->stop = kLeftHere;
           from->visits = 1;
         }
-        visit(*from);
+        visit(*from, false);
       }
     }
-    if (seen.fresh() > 0) at->children = saturated(at->children + std::uint64_t{1});
   }
   seen.at = at;
   const std::size_t length = std::min(kLengths - 1, log2_up(seen.fresh()));
@@ -242,13 +250,25 @@ Forecast ReuseModel::forecast(const SeenRequest& request, const Seen& seen) cons
   if (seen.at != nullptr) {
     forecast.known_shape = later_shape(*seen.at);
     forecast.known_chance = visited_again(visit_class(*seen.at));
-    if (seen.known > request.restorable) {
+    // What is no longer there was worth less than what is; only who shows all of it again has a use for it.
+    const bool there = seen.known <= request.resident || seen.fresh() == 0;
+    if (seen.known > request.restorable && there) {
       const double chance = forecast.known_chance;
-      forecast.stops.push_back({seen.known, std::min(kVisitsMost, chance / std::max(1e-3, 1 - chance)), 0});
+      forecast.stops.push_back(
+          {seen.known, std::min(kVisitsMost, chance / std::max(1e-3, 1 - chance)), 0, 0});
     }
   }
   if (seen.fresh() > 0) add_fresh_stops(seen, forecast.stops);
+  rate_stops(forecast);
   return forecast;
+}
+
+void ReuseModel::rate_stops(Forecast& forecast) const {
+  for (Forecast::Stop& stop : forecast.stops) {
+    const bool known = stop.length == forecast.known;
+    const double chance = known ? stop.visits / (1 + stop.visits) : std::min(1.0, stop.visits);
+    stop.rate = ages_.rate({known ? forecast.known_shape : forecast.fresh_shape, chance}, 0);
+  }
 }
 
 void ReuseModel::add_fresh_stops(const Seen& seen, std::vector<Forecast::Stop>& stops) const {
@@ -258,12 +278,12 @@ void ReuseModel::add_fresh_stops(const Seen& seen, std::vector<Forecast::Stop>& 
     const double all = back_.all[b].mean(kLeavesOnTheWay, kLeavesWeight);
     const double by_tail = back_tail_[seen.tail][b].mean(all, kTailWeight) / all;
     const std::uint64_t from_back = seen.full - range.high;
-    if (from_back > seen.known) stops.push_back({from_back, back_.chance(seen.cell, b) * by_tail, 0});
+    if (from_back > seen.known) stops.push_back({from_back, back_.chance(seen.cell, b) * by_tail, 0, 0});
     const std::uint64_t from_front = seen.known + range.low;
-    if (from_front < from_back) stops.push_back({from_front, front_.chance(seen.cell, b), 0});
+    if (from_front < from_back) stops.push_back({from_front, front_.chance(seen.cell, b), 0, 0});
   }
   const double end = end_chance(seen);
-  stops.push_back({seen.full, end, end});
+  stops.push_back({seen.full, end, end, 0});
   std::stable_sort(stops.begin(), stops.end(),
                    [](const auto& a, const auto& b) { return a.length < b.length; });
 }
@@ -287,7 +307,7 @@ void ReuseModel::take_notes(const SeenRequest& request, const Seen& seen) {
 
 // ---- learning ----
 
-void ReuseModel::visit(Note& note) {
+void ReuseModel::visit(Note& note, bool goes_on) {
   const std::uint32_t last_before = note.last;
   const std::uint32_t age = now() - last_before;
   if (note.children < kHubChildren)
@@ -298,6 +318,7 @@ void ReuseModel::visit(Note& note) {
   note.last = now();
   count_use(note, class_before, last_before);
   note.visits = saturated(note.visits + std::uint64_t{1});
+  if (goes_on) note.children = saturated(note.children + std::uint64_t{1});
   ++open_[visit_class(note)][now() / kEpoch % kEpochs];
 }
 
@@ -363,7 +384,7 @@ void ReuseModel::mature(const Pending& pending) {
 // A visit without a next one is a trial as far as next visits of its class come by its age.
 void ReuseModel::mature_visits() {
   const std::uint64_t epoch = requests_ / kEpoch;
-  again_stop_ = {};
+  again_place_ = {};
   again_visits_ = {};
   for (std::size_t c = 0; c < kVisitClasses; ++c) {
     double trials = closed_[c] + again_[c].uses;
@@ -373,8 +394,8 @@ void ReuseModel::mature_visits() {
       trials += open_[c][i] * ages_.share_by(static_cast<std::uint16_t>(kLaterShapes + c), age);
     }
     again_[c].trials = trials;
-    const std::size_t stop = c / (kVisitCounts * kGaps);
-    for (Rate* general : {&again_visits_[stop][c / kGaps % kVisitCounts], &again_stop_[stop]}) {
+    const std::size_t place = c / (kVisitCounts * kGaps);
+    for (Rate* general : {&again_visits_[place][c / kGaps % kVisitCounts], &again_place_[place]}) {
       general->uses += again_[c].uses;
       general->trials += trials;
     }

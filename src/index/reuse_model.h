@@ -26,6 +26,8 @@ struct SeenRequest {
   std::span<const std::uint64_t> pages;  // a hash of the key of each whole page from first_page on; never 0
   std::uint64_t first_page = 0;
   std::uint64_t restorable = 0;              // pages that it resumes with
+  std::uint64_t resident = UINT64_MAX;       // first pages that are there, restorable or not
+  bool by_points = false;                    // resumes only where a point is
   std::optional<std::uint64_t> tail_tokens;  // behind its last whole page, if known
   std::uint64_t page_tokens = 1;
 };
@@ -37,6 +39,7 @@ struct Forecast {
     std::uint64_t length = 0;
     double visits = 0;     // expected
     double end_again = 0;  // of the last whole page: the chance that a later request shows it worth a point
+    double rate = 0;       // visits per request of keeping it from now on, for the best time to keep it
   };
   std::uint64_t known = 0;  // pages that the past knows
   std::uint64_t full = 0;   // whole pages of the request
@@ -47,6 +50,8 @@ struct Forecast {
   // Chance that a later request resumes at `length`, when the next longer resume point is at `next` (0:
   // none).
   Prospect point(std::uint64_t length, std::uint64_t next) const;
+  // The same of a point at `length` that was there before, from what this request adds beyond it.
+  Prospect beyond(std::uint64_t length, std::uint64_t next) const;
   // Chance that a later request comes at least as far as the page that ends at `length`.
   Prospect page(std::uint64_t length) const;
 };
@@ -95,7 +100,8 @@ class ReuseModel final {
   };
   enum Stop : std::uint8_t { kOnTheWay, kEnd, kLeftHere };
   static constexpr std::size_t kCells = kKinds * kLengths;
-  static constexpr std::size_t kVisitClasses = 2 * kVisitCounts * kGaps;
+  static constexpr std::size_t kPlaces = 3;  // an end that others went on from, one that none did, another
+  static constexpr std::size_t kVisitClasses = kPlaces * kVisitCounts * kGaps;
   // Shapes of ages: all first visits, all later ones, by kind, by cell, by class of later visit.
   static constexpr std::uint16_t kFirstShape = 0, kLaterShape = 1, kKindShapes = 2;
   static constexpr std::uint16_t kCellShapes = kKindShapes + kKinds;
@@ -150,10 +156,11 @@ class ReuseModel final {
   std::uint32_t now() const { return static_cast<std::uint32_t>(requests_ - 1); }
 
   Seen recognise(const SeenRequest& request);
-  void visit(Note& note);
+  void visit(Note& note, bool goes_on);
   void count_use(Note& note, std::size_t class_before, std::uint32_t last_before);
   void take_notes(const SeenRequest& request, const Seen& seen);
   Forecast forecast(const SeenRequest& request, const Seen& seen) const;
+  void rate_stops(Forecast& forecast) const;
   void add_fresh_stops(const Seen& seen, std::vector<Forecast::Stop>& stops) const;
   double end_chance(const Seen& seen) const;
   double visited_again(std::size_t of_class) const;
@@ -165,6 +172,7 @@ class ReuseModel final {
   std::vector<Note> notes_;
   VisitAges ages_;
   std::uint64_t requests_ = 0;
+  std::uint64_t by_points_ = 0;  // requests of this epoch
   std::array<Pending, kMaturity> pending_{};
   Distances back_, front_;
   std::array<std::array<Rate, kDistances>, kTails> back_tail_{};
@@ -173,8 +181,8 @@ class ReuseModel final {
   std::array<Rate, kKinds> end_kind_{};
   Rate end_all_;
   std::array<Rate, kVisitClasses> again_{};
-  std::array<std::array<Rate, kVisitCounts>, 2> again_visits_{};
-  std::array<Rate, 2> again_stop_{};
+  std::array<std::array<Rate, kVisitCounts>, kPlaces> again_visits_{};
+  std::array<Rate, kPlaces> again_place_{};
   // Visits without a next one: by class and epoch, and those older than all epochs.
   std::array<std::array<std::uint32_t, kEpochs>, kVisitClasses> open_{};
   std::array<double, kVisitClasses> closed_{};

@@ -142,6 +142,51 @@ TEST(ReuseModel, StopsAscendAreFewAndLieWithinTheRequest) {
   EXPECT_EQ(model.requests(), 20'000U);
 }
 
+// Some are asked again word for word, others are gone on from once and never again.
+TEST(ReuseModel, TellsEndsThatAreAskedAgainFromThoseThatAreGoneOnFrom) {
+  ReuseModel model(kEntries);
+  const auto goes_on = [](std::uint64_t i) { return joined(chain(10, i), 10, chain(4, 100'000 + i)); };
+  for (std::uint64_t i = 1; i < 1500; ++i) {
+    learn(model, chain(10, i));
+    if (i > 30) learn(model, i % 2 == 0 ? chain(10, i - 30) : goes_on(i - 30));
+    if (i > 60 && i % 2 == 0) learn(model, chain(10, i - 60));
+  }
+  for (const std::uint64_t i : {5000, 5001}) learn(model, chain(10, i));
+  learn(model, chain(10, 5000));
+  learn(model, goes_on(5001));
+  EXPECT_GT(model.used(chain(10, 5000).back()).chance, 0.7);
+  EXPECT_LT(model.used(chain(10, 5001).back()).chance, 0.3);
+}
+
+TEST(ReuseModel, WhatIsNoLongerThereIsAStopOnlyForWhoShowsAllOfItAgain) {
+  ReuseModel model(kEntries);
+  const auto pages = chain(20, 1);
+  learn(model, pages);
+  const auto branch = joined(pages, 12, chain(5, 2));
+  SeenRequest request;
+  request.pages = branch;
+  request.resident = 11;
+  EXPECT_EQ(visits_at(model.learn(request), 12), 0);
+  request.resident = 12;
+  const auto other = joined(pages, 12, chain(5, 3));
+  request.pages = other;
+  EXPECT_GT(visits_at(model.learn(request), 12), 0);
+  request.pages = pages;
+  request.resident = 0;
+  EXPECT_GT(visits_at(model.learn(request), 20), 0);
+}
+
+TEST(ReuseModel, APointThatWasThereServesWhatStopsBeyondItUpToTheNext) {
+  Forecast forecast;
+  forecast.known = 5;
+  forecast.full = 20;
+  forecast.stops = {{5, 1, 0, 0}, {8, 0.5, 0, 0}, {20, 0.2, 0, 0}};
+  EXPECT_NEAR(forecast.beyond(5, 0).chance, 1 - 0.5 * 0.8, 1e-12);
+  EXPECT_NEAR(forecast.beyond(5, 20).chance, 0.5, 1e-12);
+  EXPECT_NEAR(forecast.beyond(3, 8).chance, 0.5, 1e-12);  // of what is known: 1 visit is 1 of 2
+  EXPECT_EQ(forecast.beyond(5, 8).chance, 0);
+}
+
 TEST(ReuseModel, WithoutNotesEverythingIsNew) {
   ReuseModel model(0);
   EXPECT_EQ(model.nominal_bytes(), 0U);

@@ -10,6 +10,8 @@ namespace tiercel {
 namespace {
 
 constexpr double kFloorPages = 0.5;  // writing a snapshot costs about as much as half a page of recompute
+constexpr double kFloorInScarceRoom =
+    0.01;                            // eviction throws out what is worth nothing: rates say that better
 constexpr double kFreeShare = 0.95;  // of the budget: until then nothing is held back
 constexpr double kDoublings = 7;     // of the price, over the rest of the budget
 constexpr double kEndDiscountMost = 0.9;
@@ -31,6 +33,7 @@ std::vector<Forecast::Stop> eligible_stops(const Forecast& forecast, const Advic
       continue;
     }
     stops.back().visits += stop.visits;
+    stops.back().rate += stop.rate;
     stops.back().end_again = std::max(stops.back().end_again, stop.end_again);
   }
   return stops;
@@ -38,13 +41,10 @@ std::vector<Forecast::Stop> eligible_stops(const Forecast& forecast, const Advic
 
 }  // namespace
 
-AdvicePrice advice_price(const RoomValue& room, double rate_of_new, std::optional<std::uint64_t> budget,
+AdvicePrice advice_price(double room, double rate_of_new, std::optional<std::uint64_t> budget,
                          std::uint64_t spent) {
   AdvicePrice price{kFloorPages, 0};
-  if (room.point > 0 && rate_of_new > 0) {
-    price.point = std::max(price.point, room.point / rate_of_new);
-    price.page = room.page / rate_of_new;
-  }
+  if (room > 0 && rate_of_new > 0) price = {std::max(kFloorInScarceRoom, room / rate_of_new), rate_of_new};
   if (budget && *budget != 0) {
     const double share = static_cast<double>(spent) / static_cast<double>(*budget);
     if (share > kFreeShare) price.point *= std::exp2(kDoublings * (share - kFreeShare) / (1 - kFreeShare));
@@ -61,16 +61,20 @@ std::vector<std::uint64_t> advised_lengths(const Forecast& forecast, const Advic
   const std::size_t points_most = std::min<std::uint64_t>(stops.size(), limits.at_most);
   std::vector<double> visits_beyond(stops.size());
   double visits = 0;
-  for (std::size_t i = stops.size(); i-- > 0;) visits_beyond[i] = visits += stops[i].visits;
+  for (std::size_t i = stops.size(); i-- > 0;)
+    visits_beyond[i] = visits += price.rate_of_one > 0 ? stops[i].rate / price.rate_of_one : stops[i].visits;
+  // In scarce room the first point takes the place of the one resumed from, which it leaves without a use.
+  const double first_free = price.rate_of_one > 0 && limits.restorable > 0 ? price.point : 0;
 
   std::vector<std::vector<Choice>> best(points_most, std::vector<Choice>(stops.size()));
   double most = 0;
   std::size_t points = 0, last = SIZE_MAX;
   for (std::size_t n = 0; n < points_most; ++n) {
     for (std::size_t i = n; i < stops.size(); ++i) {
-      const double worth = visits_beyond[i] - price.page;
+      const double worth = visits_beyond[i];
       Choice& choice = best[n][i];
-      if (n == 0) choice.value = static_cast<double>(stops[i].length - limits.restorable) * worth;
+      if (n == 0)
+        choice.value = static_cast<double>(stops[i].length - limits.restorable) * worth + first_free;
       for (std::size_t j = n - 1; n != 0 && j < i; ++j) {
         const double value =
             best[n - 1][j].value + static_cast<double>(stops[i].length - stops[j].length) * worth;

@@ -12,21 +12,17 @@
 
 namespace tiercel {
 
-// What the room that a snapshot takes earns elsewhere, in pages saved per request: for the bytes of a point
-// (snapshot and windows), and of a page. 0 while there is room.
-struct RoomValue {
-  double point = 0;
-  double page = 0;
-};
-
-// In pages of recompute: a point is taken only when it is expected to save more.
+// What a point has to be worth to be taken.
 struct AdvicePrice {
-  double point = 0;
-  double page = 0;  // of keeping the pages that the point needs, each
+  double point = 0;  // pages of recompute
+  // Expected visits per request that count as one visit, where room is scarce and what stays long must be
+  // visited often; 0 while there is room: then visits count whenever they come.
+  double rate_of_one = 0;
 };
-// `rate_of_new`: ReuseModel::rate_of_new(). Without a budget `spent` means nothing; near its end the price
-// rises, so that the last snapshots go where they save most.
-AdvicePrice advice_price(const RoomValue& room, double rate_of_new, std::optional<std::uint64_t> budget,
+// `room`: what the bytes of a point (snapshot and windows) earn elsewhere, in pages saved per request; 0
+// while there is room. `rate_of_new`: ReuseModel::rate_of_new(). Without a budget `spent` means nothing; near
+// its end the price rises, so that the last snapshots go where they save most.
+AdvicePrice advice_price(double room, double rate_of_new, std::optional<std::uint64_t> budget,
                          std::uint64_t spent);
 
 struct AdviceLimits {

@@ -107,19 +107,31 @@ TEST(SnapshotAdvice, RoundedDownALengthStillServesItsStop) {
 }
 
 TEST(SnapshotAdvice, ThePriceRisesAtTheEndOfABudgetAndWithTheValueOfRoom) {
-  EXPECT_EQ(advice_price({}, 0.01, std::nullopt, 1'000'000).point, 0.5);
-  EXPECT_EQ(advice_price({}, 0.01, 1000, 950).point, 0.5);
-  EXPECT_NEAR(advice_price({}, 0.01, 1000, 1000).point, 64, 1e-9);
-  EXPECT_GT(advice_price({}, 0.01, 1000, 980).point, advice_price({}, 0.01, 1000, 970).point);
-  const AdvicePrice price = advice_price({0.05, 0.002}, 0.01, std::nullopt, 0);
-  EXPECT_NEAR(price.point, 5, 1e-12);
-  EXPECT_NEAR(price.page, 0.2, 1e-12);
+  EXPECT_EQ(advice_price(0, 0.01, std::nullopt, 1'000'000).point, 0.5);
+  EXPECT_EQ(advice_price(0, 0.01, 1000, 950).point, 0.5);
+  EXPECT_NEAR(advice_price(0, 0.01, 1000, 1000).point, 64, 1e-9);
+  EXPECT_GT(advice_price(0, 0.01, 1000, 980).point, advice_price(0, 0.01, 1000, 970).point);
+  EXPECT_EQ(advice_price(0, 0.01, std::nullopt, 0).rate_of_one, 0);
+  const AdvicePrice scarce = advice_price(0.05, 0.01, std::nullopt, 0);
+  EXPECT_NEAR(scarce.point, 5, 1e-12);
+  EXPECT_EQ(scarce.rate_of_one, 0.01);
+  EXPECT_EQ(advice_price(1e-9, 0.01, std::nullopt, 0).point, 0.01);  // what goes is worth nothing
 }
 
-TEST(SnapshotAdvice, WherePagesHaveAPriceOnlyWhatIsWorthThemIsKept) {
-  const Forecast forecast = forecast_of({{10, 0.3, 0}, {100, 0.1, 0}});
-  EXPECT_EQ(advised_lengths(forecast, within(100), {0.5, 0}), (Lengths{10, 100}));
-  EXPECT_EQ(advised_lengths(forecast, within(100), {0.5, 0.2}), (Lengths{10}));
+// Two ends, one of which is gone on from soon and one after long, if at all just as likely.
+TEST(SnapshotAdvice, InScarceRoomWhatIsVisitedSoonCounts) {
+  const Forecast forecast = forecast_of({{10, 0.3, 0, 0.03}, {100, 0.3, 0, 0.0001}});
+  EXPECT_EQ(advised_lengths(forecast, within(100), {5, 0}), (Lengths{100}));
+  EXPECT_EQ(advised_lengths(forecast, within(100), {5, 0.01}), (Lengths{10}));
+}
+
+TEST(SnapshotAdvice, InScarceRoomAPointMayTakeThePlaceOfTheOneResumedFrom) {
+  const Forecast forecast = forecast_of({{10, 0.1, 0, 0.01}, {14, 0.1, 0, 0.01}});
+  AdviceLimits limits = within(14);
+  EXPECT_EQ(advised_lengths(forecast, limits, {50, 0.01}), Lengths{});
+  limits.restorable = 5;
+  EXPECT_EQ(advised_lengths(forecast, limits, {50, 0.01}), (Lengths{10}));
+  EXPECT_EQ(advised_lengths(forecast, limits, {50, 0}), Lengths{});
 }
 
 }  // namespace

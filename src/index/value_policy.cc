@@ -12,7 +12,7 @@ namespace {
 constexpr Prospect kOnceStored{0, 0.3};
 constexpr Prospect kOnceUsed{1, 0.6};
 // The going rate follows this quantile of what victims were worth, in steps of this size.
-constexpr double kRateQuantile = 0.9;
+constexpr double kRateQuantile = 0.5;
 constexpr double kRateStep = 0.05;
 
 }  // namespace
@@ -85,7 +85,7 @@ void ValuePolicy::stored(const Candidate& candidate, const Access& access) {
     const Slot page = entry_of(candidate.page);
     entries_[slot].page = page;
     ++entries_[page].hangers;
-    if (candidate.kind == CandidateKind::kPoint) ++entries_[page].points;
+    if (candidate.kind == CandidateKind::kPoint) entries_[page].point = slot;
     place(page);
   }
   Entry& entry = entries_[slot];
@@ -130,7 +130,10 @@ void ValuePolicy::departed(CandidateId id, Departure) {
   const Slot page = entry.page;
   if (page != slot) {
     --entries_[page].hangers;
-    if (entry.kind == CandidateKind::kPoint) --entries_[page].points;
+    if (entries_[page].point == slot) {
+      inherit(entry);
+      entries_[page].point = kNoSlot;
+    }
     place(page);
     slots_.erase(id);
     free_.push_back(slot);
@@ -148,7 +151,7 @@ void ValuePolicy::place(Slot slot) {
   if (entry.resident && entry.evictable) {
     wanted = List::kValued;
     if (entry.by_points && entry.kind == CandidateKind::kPage)
-      wanted = entry.points == 0 ? List::kWorthless : List::kNone;
+      wanted = entry.point == kNoSlot ? List::kWorthless : List::kNone;
   }
   if (wanted == entry.list) return;
   unlist(entry);
@@ -170,11 +173,14 @@ void ValuePolicy::unlist(Entry& entry) {
 
 // ---- values ----
 
+double ValuePolicy::rate(const Entry& entry) const {
+  return ages_.rate(entry.prospect, static_cast<double>(clock(last_sequence_) - entry.used));
+}
+
 // Tokens saved per request and byte.
 double ValuePolicy::worth(const Entry& entry) const {
-  const double age = static_cast<double>(clock(last_sequence_) - entry.used);
   const double bytes = static_cast<double>(std::max<std::uint64_t>(1, entry.bytes + entry.bytes_with_it));
-  return ages_.rate(entry.prospect, age) * entry.saved_tokens / bytes;
+  return rate(entry) * entry.saved_tokens / bytes;
 }
 
 void ValuePolicy::measure(Entry& entry) {
@@ -190,7 +196,7 @@ void ValuePolicy::measure(Entry& entry) {
     ++pages;
     if (at->parent == kNoSlot) break;
     at = &entries_[at->parent];
-    if (at->points != 0) break;
+    if (at->point != kNoSlot) break;
   }
   entry.saved_tokens *= static_cast<double>(pages);
 }
@@ -199,6 +205,18 @@ void ValuePolicy::measure(Entry& entry) {
 void ValuePolicy::take_rate(double worth) {
   if (going_rate_ == 0) going_rate_ = worth;
   going_rate_ *= worth > going_rate_ ? 1 + kRateStep * kRateQuantile : 1 - kRateStep * (1 - kRateQuantile);
+}
+
+// Who would have resumed at a point resumes at the next shorter one.
+void ValuePolicy::inherit(const Entry& gone) {
+  Slot at = entries_[gone.page].parent;
+  for (std::size_t i = 0; i < kChainMost && at != kNoSlot && entries_[at].point == kNoSlot; ++i)
+    at = entries_[at].parent;
+  if (at == kNoSlot || entries_[at].point == kNoSlot) return;
+  Entry& heir = entries_[entries_[at].point];
+  if (rate(gone) <= rate(heir)) return;
+  heir.prospect = gone.prospect;
+  heir.used = gone.used;
 }
 
 // ---- the question ----

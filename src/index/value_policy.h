@@ -2,8 +2,9 @@
 //
 // A page of a model that resumes at points only is worth nothing by itself: once it is a leaf without a point
 // it goes first. A point is worth the tokens from the next shorter point on, and costs its own bytes and
-// those of the pages that would then be such leaves. Any other page, and a window record, is worth itself.
-// Chances and their ages come from a reuse model; without one, from how often and how long ago.
+// those of the pages that would then be such leaves; when it goes, who would have resumed at it resumes at
+// the shorter one. Any other page, and a window record, is worth itself. Chances and their ages come from a
+// reuse model; without one, from how often and how long ago.
 //
 // Threads: one thread. Cost: victim looks at kSample random candidates and measures kRechecks of them again,
 // beyond those refused; only where all drawn are refused does it look at the others. Measuring follows at
@@ -51,9 +52,10 @@ class ValuePolicy final : public EvictionPolicy {
     bool resident = false, evictable = false, by_points = false;
     List list = List::kNone;
     std::uint32_t list_at = 0;
-    Slot page = kNoSlot;    // of a point or window: what it hangs on; of a page: itself
-    Slot parent = kNoSlot;  // of a page
-    std::uint32_t children = 0, points = 0, hangers = 0;  // of a page; hangers: points and windows
+    Slot page = kNoSlot;                      // of a point or window: what it hangs on; of a page: itself
+    Slot parent = kNoSlot;                    // of a page
+    Slot point = kNoSlot;                     // on a page, at most one
+    std::uint32_t children = 0, hangers = 0;  // of a page; hangers: its point and windows
     std::uint64_t length = 0, bytes = 0, page_tokens = 1;
     Prospect prospect;
     std::uint64_t used = 0;           // the clock when it was stored or last used
@@ -69,11 +71,13 @@ class ValuePolicy final : public EvictionPolicy {
   void unlist(Entry& entry);
   void use(Entry& entry, const Access& access);
   std::uint64_t clock(std::uint64_t sequence) const;
+  double rate(const Entry& entry) const;
   double worth(const Entry& entry) const;
   void measure(Entry& entry);
   std::optional<CandidateId> worthless_victim(const Eligible& eligible);
   std::optional<CandidateId> valued_victim(const Eligible& eligible);
   void take_rate(double worth);
+  void inherit(const Entry& gone);
 
   const ReuseModel* model_;
   VisitAges own_ages_;  // where there is no model

@@ -108,6 +108,30 @@ TEST(ValuePolicy, KeepsThePointThatSavesMore) {
   EXPECT_EQ(points.evict(), "zyxwvu*");
 }
 
+TEST(ValuePolicy, WhoWouldHaveResumedAtAPointThatWentResumesAtTheOneAbove) {
+  Points points;
+  points.chain("", "abcdefgh");
+  points.point("abc", 0.05);
+  points.point("abcdefgh", 0.5, 100'000);
+  points.chain("", "xyz");
+  points.point("xyz", 0.2);
+  EXPECT_EQ(points.evict(), "abcdefgh*");
+  for (const char* name : {"abcdefgh", "abcdefg", "abcdef", "abcde", "abcd"}) EXPECT_EQ(points.evict(), name);
+  EXPECT_EQ(points.evict(), "xyz*");
+}
+
+TEST(ValuePolicy, APointThatIsLikelierItselfInheritsNothing) {
+  Points points;
+  points.chain("", "abcdefgh");
+  points.point("abc", 0.3);
+  points.point("abcdefgh", 0.2, 100'000);
+  points.chain("", "xyz");
+  points.point("xyz", 0.25);
+  EXPECT_EQ(points.evict(), "abcdefgh*");
+  for (const char* name : {"abcdefgh", "abcdefg", "abcdef", "abcde", "abcd"}) EXPECT_EQ(points.evict(), name);
+  EXPECT_EQ(points.evict(), "xyz*");
+}
+
 TEST(ValuePolicy, ChanceAndTimeDecideWhereSavingsAreEqual) {
   Points points;
   points.chain("", "ab");

@@ -12,7 +12,7 @@ VisitAges::VisitAges(std::vector<std::uint16_t> leans_on)
   edges_[0] = 0;
   double edge = 2;
   for (std::size_t i = 1; i <= kAges; ++i, edge *= std::sqrt(2.0)) edges_[i] = edge;
-  refresh();
+  refresh(1);
 }
 
 int VisitAges::bin_of(double age) const {
@@ -25,14 +25,14 @@ void VisitAges::count(std::uint16_t shape, double age) {
   for (std::uint16_t at = shape; at != kLeansOnNone; at = leans_on_[at]) visits_[at][bin] += 1;
 }
 
-void VisitAges::refresh() {
+void VisitAges::refresh(double prior_visits) {
   std::vector<PerAge> part(leans_on_.size());
   for (std::size_t shape = 0; shape < leans_on_.size(); ++shape) {
     const std::uint16_t up = leans_on_[shape];
     TIERCEL_CHECK(up == kLeansOnNone || up < shape);
     double sum = 0;
     for (std::size_t k = 0; k < kAges; ++k) {
-      part[shape][k] = visits_[shape][k] + (up == kLeansOnNone ? kPriorPerAge : kPriorVisits * part[up][k]);
+      part[shape][k] = visits_[shape][k] + (up == kLeansOnNone ? kPriorPerAge : prior_visits * part[up][k]);
       sum += part[shape][k];
     }
     double below = 0;

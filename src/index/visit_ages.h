@@ -26,7 +26,8 @@ class VisitAges final {
 
   // Counts for the shape and all that it leans on; rates see it after refresh().
   void count(std::uint16_t shape, double age);
-  void refresh();
+  // `prior_visits`: how many visits of its own a shape needs to count as much as what it leans on.
+  void refresh(double prior_visits);
   // Share of the visits of a shape that come by this age.
   double share_by(std::uint16_t shape, double age) const;
   // Visits to expect per request of keeping it from this age on, for the best time to keep it: the maximum
@@ -35,7 +36,6 @@ class VisitAges final {
 
  private:
   static constexpr int kAges = 30;
-  static constexpr double kPriorVisits = 10;   // weight of what a shape leans on
   static constexpr double kPriorPerAge = 0.5;  // weight of each age where it leans on none
   using PerAge = std::array<double, kAges>;
   using ByAge = std::array<double, kAges + 1>;

@@ -21,7 +21,7 @@ TEST(VisitAges, RateFollowsWhatWasSeen) {
     ages.count(0, 10);
     ages.count(1, 1000);
   }
-  ages.refresh();
+  ages.refresh(10);
   EXPECT_GT(ages.rate({0, 0.5}, 0), 10 * ages.rate({1, 0.5}, 0));
   // Those that come after ten requests have come by a hundred; the others are still to come.
   EXPECT_LT(ages.rate({0, 0.5}, 100), ages.rate({1, 0.5}, 100));
@@ -43,10 +43,20 @@ TEST(VisitAges, RateGrowsWithTheChance) {
   }
 }
 
+TEST(VisitAges, APriorIsWorthAsManyVisitsAsSaid) {
+  VisitAges ages({kNone, 0});
+  for (int i = 0; i < 5000; ++i) ages.count(0, 1000);
+  for (int i = 0; i < 20; ++i) ages.count(1, 5);
+  ages.refresh(20);
+  EXPECT_NEAR(ages.share_by(1, 100), 0.5, 0.01);
+  ages.refresh(80);
+  EXPECT_NEAR(ages.share_by(1, 100), 0.2, 0.01);
+}
+
 TEST(VisitAges, AClassWithoutVisitsIsAsTheOneItLeansOn) {
   VisitAges ages({kNone, 0, 1});
   for (int i = 0; i < 500; ++i) ages.count(1, 50);
-  ages.refresh();
+  ages.refresh(10);
   EXPECT_NEAR(ages.share_by(2, 200), ages.share_by(1, 200), 1e-9);
   EXPECT_GT(ages.share_by(0, 200), 0.9);  // counted there too
 }

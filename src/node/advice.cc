@@ -45,6 +45,8 @@ void Node::State::foresee(Ticket& ticket, const MatchQuery& query, std::uint64_t
   request.pages = hashes;
   request.first_page = query.first_page;
   request.restorable = std::min(ticket.view.length, query.first_page + whole);
+  request.resident = ticket.view.known_pages;
+  request.by_points = by_points(form);
   request.page_tokens = page_tokens;
   if (query.prompt_tokens != 0)
     request.tail_tokens = query.prompt_tokens - (query.first_page + whole) * page_tokens;
@@ -65,9 +67,29 @@ void Node::State::use_found(const Ticket& ticket, const MatchQuery& query, const
   }
   if (!expects || ticket.view.length <= query.first_page) return;
   const std::size_t last = ticket.view.length - query.first_page - 1;
-  if (found[last] != nullptr && found[last]->point)
-    policy->expect(candidate(*found[last], CandidateKind::kPoint),
-                   reuse.used(page_hash(query.ns, query.keys[last])));
+  if (found[last] == nullptr || !found[last]->point) return;
+  const Prospect again = reuse.used(page_hash(query.ns, query.keys[last]));
+  const auto seen = forecasts.find(access.sequence);
+  if (seen == forecasts.end()) {
+    policy->expect(candidate(*found[last], CandidateKind::kPoint), again);
+    return;
+  }
+  RequestForecast& request = seen->second;
+  if (request.resumed != found[last]->uid) request.shortest_point = 0;
+  request.resumed = found[last]->uid;
+  request.resumed_length = ticket.view.length;
+  request.resumed_again = again;
+  expect_resumed(request, access.sequence);
+}
+
+// Until a request makes a point beyond the one that it resumed from, that one serves all that will stop in
+// what it adds.
+void Node::State::expect_resumed(const RequestForecast& request, std::uint64_t sequence) {
+  const auto at = pages_by_uid.find(request.resumed);
+  if (at == pages_by_uid.end() || !at->second->point || at->second->last_sequence != sequence) return;
+  const Prospect beyond = request.forecast->beyond(request.resumed_length, request.shortest_point);
+  const bool more = reuse.ages().rate(beyond, 0) > reuse.ages().rate(request.resumed_again, 0);
+  policy->expect(candidate(*at->second, CandidateKind::kPoint), more ? beyond : request.resumed_again);
 }
 
 // A page that has just become visible, by the request that stored it.
@@ -81,8 +103,14 @@ void Node::State::expect_page(const Page& page) {
 void Node::State::expect_point(const Page& page) {
   const auto seen = forecasts.find(page.point_sequence);
   if (seen == forecasts.end() || options.policy != PolicyKind::kValue) return;
-  const Forecast& forecast = *seen->second.forecast;
-  const auto other = pages_by_uid.find(seen->second.longest_point);
+  RequestForecast& request = seen->second;
+  const Forecast& forecast = *request.forecast;
+  if (page.length > request.resumed_length &&
+      (request.shortest_point == 0 || page.length < request.shortest_point)) {
+    request.shortest_point = page.length;
+    expect_resumed(request, page.point_sequence);
+  }
+  const auto other = pages_by_uid.find(request.longest_point);
   const Page* longest = other != pages_by_uid.end() ? other->second : nullptr;
   if (longest != nullptr && (!longest->point || longest->point_sequence != page.point_sequence))
     longest = nullptr;
@@ -92,7 +120,7 @@ void Node::State::expect_point(const Page& page) {
     return;
   }
   policy->expect(id, forecast.point(page.length, 0));
-  seen->second.longest_point = page.uid;
+  request.longest_point = page.uid;
   if (longest != nullptr && longest->length < page.length)
     policy->expect(candidate(*longest, CandidateKind::kPoint), forecast.point(longest->length, page.length));
 }
@@ -101,17 +129,15 @@ void Node::State::expect_point(const Page& page) {
 AdvicePrice Node::State::price_now(const Form& form) const {
   // Room is given up only for what earns clearly more: forecasts of the new are less sure than of the old.
   constexpr double kSurety = 2;
-  std::uint64_t point_bytes = 0, page_bytes = 0;
+  std::uint64_t point_bytes = 0;
   for (const ClassForm& cls : form.form->classes) {
     if (cls.is_state()) point_bytes += cls.set_bytes();
     if (cls.is_window()) point_bytes += cls.set_bytes() * cls.window_pages();
-    if (!cls.sparse()) page_bytes += cls.set_bytes();
   }
   const double pages_per_byte =
       kSurety * policy->going_rate() / static_cast<double>(form.form->spec.page_tokens);
-  const RoomValue room{pages_per_byte * static_cast<double>(point_bytes),
-                       pages_per_byte * static_cast<double>(page_bytes)};
-  return advice_price(room, reuse.rate_of_new(), options.snapshot_budget, snapshots_advised);
+  return advice_price(pages_per_byte * static_cast<double>(point_bytes), reuse.rate_of_new(),
+                      options.snapshot_budget, snapshots_advised);
 }
 
 // Terms are those of the first question, so that the same question has the same answer.

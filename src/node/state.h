@@ -51,14 +51,14 @@ struct Residence {
   SessionId session;
   std::uint64_t computation = 0;  // one computation per class-set: shards never come from different ones
   std::uint64_t shards_claimed = 0, shards_written = 0;  // bit per shard
-  std::vector<OperationId> waiters;  // stores to be told when it becomes visible or leaves
+  std::vector<std::pair<OperationId, std::size_t>> waiters;  // items of stores to be told when it becomes visible or leaves
   Time deadline{0};
   bool charged = false;            // to `session`, as reserved
   std::uint32_t client_holds = 0;  // items of reservations whose client may still write to the slots
   // While it is read:
   std::uint32_t leases = 0;
   std::uint32_t copies = 0;  // tasks under way that use its slots
-  bool verified = false;     // once in this residency
+  std::uint64_t verified = 0;  // bit per shard: whole, once in this residency
   bool unneeded = false;     // a window record whose last resume point has gone
 };
 
@@ -182,6 +182,7 @@ struct Load {
   TicketId ticket;
   LoadRequest request;
   Form* form = nullptr;
+  std::vector<std::shared_ptr<const DevicePool>> engine;  // per target: held, so that it is not unregistered meanwhile
   std::uint64_t length = 0;  // being attempted
   LoadPhase phase = LoadPhase::kVerify;
   std::size_t layer_at = 0;  // layered: position in request.layers
@@ -226,10 +227,14 @@ struct PendingCopy {
   std::uint64_t residence = 0;
   std::uint64_t bytes = 0;
   RecordCopy copy;
+  std::uint64_t verifies = 0;  // the shard's bit, if its end means that the whole record was verified
 };
 struct RunningCopy {
   std::uint64_t residence = 0;
   std::uint64_t bytes = 0;
+  CopyKind kind = CopyKind::kVerify;
+  bool verify = false;
+  std::uint64_t verifies = 0;
 };
 
 struct Node::State {
@@ -244,6 +249,10 @@ struct Node::State {
   struct RequestForecast {
     std::shared_ptr<const Forecast> forecast;
     std::uint64_t longest_point = 0;  // uid of the page of the longest point that it made
+    // The point that it resumed from, and the shortest that it made beyond.
+    std::uint64_t resumed = 0, resumed_length = 0;  // uid of its page; 0: none
+    std::uint64_t shortest_point = 0;               // length; 0: none
+    Prospect resumed_again;                         // as the past alone has it
   };
   std::unordered_map<std::uint64_t, RequestForecast> forecasts;
   std::uint64_t snapshots_advised = 0;
@@ -352,6 +361,8 @@ struct Node::State {
     NamespaceId ns;
     Form* form = nullptr;
     ClassId cls;
+    Key key;                        // of the page that is stored: never a victim of it
+    std::uint64_t new_entries = 0;  // of the index
     bool new_page = false;
     Access access;
     bool last_resort = false;  // floors and take-back rules no longer hold
@@ -397,7 +408,8 @@ struct Node::State {
   void touch_page(Page& page, const Access& access);
   // Leases every record that a resume at `length` needs and the engine does not hold; false (and nothing
   // leased) when the session's bound does not allow it.
-  bool lease_for(Ticket& ticket, std::span<Page* const> found, std::uint64_t length);
+  std::uint64_t lease_for(Ticket& ticket, std::span<Page* const> found, std::uint64_t length);
+  bool within_bound(SessionId session, std::uint64_t bytes) const;
   void add_lease(Ticket& ticket, Residence& set, std::uint64_t page);
   const Lease* lease_of(const Ticket& ticket, std::uint64_t page, ClassId cls) const;
   void end_leases(Ticket& ticket);
@@ -413,17 +425,19 @@ struct Node::State {
   void expect_page(const Page& page);
   void expect_point(const Page& page);
   AdvicePrice price_now(const Form& form) const;
+  void expect_resumed(const RequestForecast& request, std::uint64_t sequence);
 
   // -- load.cc --
   Status check_load(const LoadRequest& request, const Ticket& ticket) const;
   Status check_target(const LoadTarget& target, const LoadRequest& request, const Ticket& ticket) const;
   Status check_layers(LoadRequest& request, const Ticket& ticket) const;
+  bool verification_due(const Load& load, const Residence& set, ShardId shard) const;
   bool servable(const Lease& lease);  // what was leased is still what its page would give
   Presence load_presence(const Load& load, const Ticket& ticket, std::uint64_t page);
   void attempt(Load& load,
                std::uint64_t at_most);  // the longest length that can still be had, and its copies
-  void gather(Load& load, Ticket& ticket);
-  void gather_item(Load& load, Ticket& ticket, std::size_t target, std::uint64_t page);
+  bool gather(Load& load, Ticket& ticket);
+  bool gather_item(Load& load, Ticket& ticket, std::size_t target, std::uint64_t page);
   std::optional<LayerRange> layers_of(const Load& load, const ClassForm& cls) const;
   void start_verify(Load& load);
   void start_copy(Load& load);
@@ -448,6 +462,15 @@ struct Node::State {
   std::size_t finish_copies();
 
   // -- store.cc --
+  // Who stores: one computation for a request or for one call, and how it counts as a use.
+  struct Writer {
+    std::uint64_t computation = 0;
+    Access access;
+    bool client_writes = false;
+  };
+  Writer writer_of(const StoreRequest& request, std::uint64_t call, bool client_writes);
+  bool fits_chain(const StoreRequest& request, const StoreItem& item) const;
+  Status check_session(std::string_view call, SessionId session, NamespaceId ns, RequestId request) const;
   struct Admission {
     StoreOutcome outcome = StoreOutcome::kInvalid;
     std::uint64_t residence = 0;
