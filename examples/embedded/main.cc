@@ -34,12 +34,12 @@ template <typename T>
 T must(Result<T> result) {
   if (result) return std::move(*result);
   std::fprintf(stderr, "%s\n", result.error().to_string().c_str());
-  std::exit(1);
+  std::exit(1);  // NOLINT(concurrency-mt-unsafe): only this thread ever ends the program
 }
 void must(const Status& status) {
   if (status.ok()) return;
   std::fprintf(stderr, "%s\n", status.to_string().c_str());
-  std::exit(1);
+  std::exit(1);  // NOLINT(concurrency-mt-unsafe): only this thread ever ends the program
 }
 
 // Drives the node until the operation's completion of this kind is there.

@@ -13,7 +13,8 @@ constexpr std::uint64_t kWordBits = 64;
 
 // Scales 64 bits of hash to a bit of the half without a division.
 std::uint64_t bit_of(std::uint64_t hash, std::uint64_t words) {
-  return static_cast<std::uint64_t>((static_cast<Uint128>(hash) * (words * kWordBits)) >> 64);
+  const std::uint64_t bits = words * kWordBits;
+  return static_cast<std::uint64_t>((static_cast<Uint128>(hash) * bits) >> 64);
 }
 
 }  // namespace

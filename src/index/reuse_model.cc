@@ -390,7 +390,8 @@ void ReuseModel::mature_visits() {
     double trials = closed_[c] + again_[c].uses;
     for (std::size_t i = 0; i < kEpochs; ++i) {
       if (open_[c][i] == 0) continue;
-      const double age = static_cast<double>(kEpoch * ((epoch - i) % kEpochs) + kEpoch / 2);
+      const std::uint64_t middle = kEpoch * ((epoch - i) % kEpochs) + kEpoch / 2;
+      const auto age = static_cast<double>(middle);
       trials += open_[c][i] * ages_.share_by(static_cast<std::uint16_t>(kLaterShapes + c), age);
     }
     again_[c].trials = trials;
