@@ -206,5 +206,25 @@ TEST(ReuseModel, APrefixThatAllShareIsExpectedAgain) {
   EXPECT_GT(forecast.page(2).chance, 0.9);
 }
 
+TEST(ReuseModel, OverwritesWhatWasNotVisitedForLongest) {
+  ReuseModel model(4);
+  const auto kept = chain(1, 1);
+  learn(model, kept);
+  for (std::uint64_t i = 2; i < 100; ++i) {
+    learn(model, chain(1, i));
+    ASSERT_EQ(learn(model, kept).known, 1U) << i;
+  }
+}
+
+TEST(ReuseModel, VisitsThatNobodyFollowedAreHeldAgainstTheirKindHoweverLongAgo) {
+  ReuseModel model(kEntries);
+  for (std::uint64_t i = 1; i < 200; ++i) {
+    learn(model, chain(10, i));
+    learn(model, joined(chain(10, i), 10, chain(4, 100'000 + i)));  // once, and never again
+  }
+  for (std::uint64_t i = 0; i < 3 * 4096; ++i) learn(model, chain(1, 1'000'000 + i));
+  EXPECT_LT(model.used(chain(10, 150)[9]).chance, 0.05);
+}
+
 }  // namespace
 }  // namespace tiercel

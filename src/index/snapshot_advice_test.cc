@@ -134,5 +134,18 @@ TEST(SnapshotAdvice, InScarceRoomAPointMayTakeThePlaceOfTheOneResumedFrom) {
   EXPECT_EQ(advised_lengths(forecast, limits, {50, 0}), Lengths{});
 }
 
+TEST(SnapshotAdvice, StopsThatShareALengthShareItsPrice) {
+  AdviceLimits limits = within(40);
+  limits.multiple_of = 8;
+  const Forecast forecast = forecast_of({{26, 0.02, 0}, {31, 0.02, 0}});
+  EXPECT_EQ(advised_lengths(forecast, limits, {0.9, 0}), (Lengths{24}));  // 24 × 0.04
+  EXPECT_EQ(advised_lengths(forecast, limits, {1.0, 0}), Lengths{});
+}
+
+TEST(SnapshotAdvice, AnEndThatWillShowItselfAgainIsBoughtForTheRestOfItsPrice) {
+  EXPECT_EQ(advised_lengths(forecast_of({{4, 0.2, 0}}), within(4), {1, 0}), Lengths{});
+  EXPECT_EQ(advised_lengths(forecast_of({{4, 0.2, 0.5}}), within(4), {1, 0}), (Lengths{4}));
+}
+
 }  // namespace
 }  // namespace tiercel

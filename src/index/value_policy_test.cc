@@ -225,5 +225,28 @@ TEST(ValuePolicy, KnowsAPageAgainThatWasLostAboveOthers) {
   EXPECT_EQ(points.evict(), "xy*");  // 20/1,200 against 30/1,300
 }
 
+TEST(ValuePolicy, APointAtTheEndOfItsChainCostsThePagesThatDieWithIt) {
+  Points points;
+  points.chain("", "abcdefgh");
+  points.chain("abcdefgh", "i");
+  points.point("abcdefgh", 0.5);
+  points.point("abcdefghi", 0.9, 1);  // so that it stays, and the pages above with it
+  points.chain("", "stuvwxyz");
+  points.point("stuvwxyz", 0.5);
+  EXPECT_EQ(points.evict(), "stuvwxyz*");  // 80 for 1,800 bytes against 80 for 1,000
+}
+
+TEST(ValuePolicy, APointSavesOnlyWhatTheNextShorterOneDoesNot) {
+  Points points;
+  points.chain("", "abcdefgh");
+  points.chain("abcdefgh", "i");
+  points.point("abcdefg", 0.5, 1);
+  points.point("abcdefgh", 0.5);  // one page more
+  points.point("abcdefghi", 0.9, 1);
+  points.chain("", "xyz");
+  points.point("xyz", 0.5);
+  EXPECT_EQ(points.evict(), "abcdefgh*");
+}
+
 }  // namespace
 }  // namespace tiercel
