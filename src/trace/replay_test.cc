@@ -138,7 +138,7 @@ TEST(Replay, GivesTheNumbersOfTheNaiveStatement) {
       for (const bool state : {false, true}) cases += compare(trace, window, state);
   }
   fmt::print("{} replays compared\n", cases);
-  EXPECT_EQ(cases, 2U * (1 + 4 + 4 + 4) * std::size(kLimits));
+  EXPECT_EQ(cases, 2ULL * (1 + 4 + 4 + 4) * std::size(kLimits));
 }
 
 TEST(Replay, WithoutALimitHitsWhatFullAttentionCan) {

@@ -65,7 +65,7 @@ ContentIdentity identity_of(const ModelSpec& spec) {
 Result<std::unique_ptr<ReplayWorld>> ReplayWorld::open(const Trace& trace, const ReplayOptions& options) {
   ModelSpec spec = options.spec;
   spec.topology = {1, 1, 1};  // one rank; its bytes are already those of one
-  TIERCEL_ASSIGN_OR_RETURN(StorageForm form, make_storage_form(spec));
+  TIERCEL_ASSIGN_OR_RETURN(const StorageForm form, make_storage_form(spec));
   const Sizes sizes = sizes_of(trace);
   const auto extents = extents_for(form, sizes, options.host_bytes);
   if (!extents)
@@ -91,18 +91,17 @@ Result<std::unique_ptr<ReplayWorld>> ReplayWorld::open(const Trace& trace, const
   node_options.policy = options.policy;
   node_options.retention = keeps_all_windows(options) ? SparseRetention::kAll : SparseRetention::kAtPoints;
   world->arena_ = std::make_unique<ThinArena>(node_options.host_bytes, options.page_bytes);
-  if (Status status = world->open_node(std::move(node_options), std::move(form)); !status.ok())
+  if (Status status = world->open_node(node_options, std::move(spec)); !status.ok())
     return tl::unexpected(std::move(status));
   return world;
 }
 
-Status ReplayWorld::open_node(NodeOptions node_options, StorageForm form) {
+Status ReplayWorld::open_node(const NodeOptions& node_options, ModelSpec spec) {
   const auto open_all = [&]() -> Result<NamespaceId> {
-    TIERCEL_ASSIGN_OR_RETURN(
-        node_, Node::open(std::move(node_options), World{clock_, executor_, *arena_, *device_}));
+    TIERCEL_ASSIGN_OR_RETURN(node_, Node::open(node_options, World{clock_, executor_, *arena_, *device_}));
     TIERCEL_ASSIGN_OR_RETURN(session_, node_->open_session({"replay", "", std::nullopt}));
-    const ContentIdentity identity = identity_of(form.spec);
-    TIERCEL_ASSIGN_OR_RETURN(form_, node_->open_form({std::move(form.spec), 1}));
+    const ContentIdentity identity = identity_of(spec);
+    TIERCEL_ASSIGN_OR_RETURN(form_, node_->open_form({std::move(spec), 1}));
     for (const ClassForm& cls : node_->form(form_).classes)
       TIERCEL_RETURN_IF_ERROR(node_->register_memory(form_, device_->pool(cls.id)));
     return node_->open_namespace(session_, form_, {identity, 0, std::nullopt});

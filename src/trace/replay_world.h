@@ -34,7 +34,7 @@ class ReplayWorld final {
 
  private:
   ReplayWorld() = default;
-  Status open_node(NodeOptions node_options, StorageForm form);
+  Status open_node(const NodeOptions& node_options, ModelSpec spec);
 
   ManualClock clock_;
   InlineExecutor executor_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -119,6 +120,8 @@ class RequestHandler final : public nlohmann::json_sax<nlohmann::json> {
   TraceRequest request_;
 };
 
+std::string reason_of(int number) { return std::error_code(number, std::generic_category()).message(); }
+
 bool blank(std::string_view text) { return text.find_first_not_of(" \t\r") == std::string_view::npos; }
 
 }  // namespace
@@ -128,7 +131,7 @@ Result<FileSource> FileSource::open(const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "rb");
   if (file == nullptr)
     return error(errno == ENOENT ? Code::kNotFound : Code::kIoError,
-                 fmt::format("trace {}: cannot be opened: {}", path, std::strerror(errno)));
+                 fmt::format("trace {}: cannot be opened: {}", path, reason_of(errno)));
   return FileSource(path, file);
 }
 
@@ -139,7 +142,7 @@ void FileSource::Close::operator()(std::FILE* file) const {
 Result<std::size_t> FileSource::read(std::span<char> into) {
   const std::size_t count = std::fread(into.data(), 1, into.size(), file_.get());
   if (count == 0 && std::ferror(file_.get()) != 0)
-    return error(Code::kIoError, fmt::format("trace {}: cannot be read: {}", path_, std::strerror(errno)));
+    return error(Code::kIoError, fmt::format("trace {}: cannot be read: {}", path_, reason_of(errno)));
   return count;
 }
 

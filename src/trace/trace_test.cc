@@ -52,8 +52,8 @@ TEST(TraceReader, ReadsTheFourFields) {
 
 TEST(TraceReader, AcceptsEveryWayThatLinesEnd) {
   const std::string a = line(1, 10, "0"), b = line(2, 10, "1");
-  for (const std::string& text :
-       {a + "\n" + b + "\n", a + "\n" + b, a + "\r\n" + b + "\r\n", a + "\n\n  \n" + b + "\n\n"}) {
+  for (const std::string& text : {fmt::format("{}\n{}\n", a, b), fmt::format("{}\n{}", a, b),
+                                  fmt::format("{}\r\n{}\r\n", a, b), fmt::format("{}\n\n  \n{}\n\n", a, b)}) {
     const auto trace = read_text(text);
     ASSERT_TRUE(trace.has_value()) << trace.error().message;
     EXPECT_EQ(trace->requests.size(), 2U);
@@ -115,8 +115,8 @@ TEST(TraceReader, WantsPrefixChainedIds) {
 }
 
 TEST(TraceReader, CountsDamagedLinesWhenAskedTo) {
-  const auto trace =
-      read_text("nonsense\n" + line(1, 10, "0") + "\n{}\n\n" + line(2, 10, "1") + "\n[", OnDamage::kSkip);
+  const auto trace = read_text(fmt::format("nonsense\n{}\n{{}}\n\n{}\n[", line(1, 10, "0"), line(2, 10, "1")),
+                               OnDamage::kSkip);
   ASSERT_TRUE(trace.has_value());
   EXPECT_EQ(trace->requests.size(), 2U);
   EXPECT_EQ(trace->skipped_lines, 3U);
