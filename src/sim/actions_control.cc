@@ -132,8 +132,8 @@ void replace_page(Scene& scene) {
   for (const ClassForm& cls : scene.form_of(scene.spaces[space]).classes)
     for (std::uint16_t shard = 0; shard < cls.shards; ++shard)
       if (cls.required())
-        request.to_store.push_back(make_item(scene, static_cast<std::size_t>(prompt - scene.prompts.begin()), cls.id,
-                                             ShardId(shard)));
+        request.to_store.push_back(make_item(scene, static_cast<std::size_t>(prompt - scene.prompts.begin()),
+                                             cls.id, ShardId(shard)));
   request.matched = request.urgent = true;
   scene.requests.push_back(std::move(request));
 }
@@ -149,10 +149,13 @@ void clear_pages(Scene& scene) {
   if (scene.prng.chance(0.2)) return clear_form(scene, scene.models[scene.prng.below(scene.models.size())]);
   // One that has something to clear, if there is any.
   const std::vector<PageId> visible = visible_pages(scene);
-  const Space& space = visible.empty() ? scene.spaces[scene.prng.below(scene.spaces.size())]
-                                       : scene.spaces[scene.space_of.at(visible[scene.prng.below(visible.size())].ns)];
-  if (scene.prng.chance(0.5)) scene.node->clear(space.id);
-  else scene.node->invalidate(space.id);
+  const Space& space = visible.empty()
+                           ? scene.spaces[scene.prng.below(scene.spaces.size())]
+                           : scene.spaces[scene.space_of.at(visible[scene.prng.below(visible.size())].ns)];
+  if (scene.prng.chance(0.5))
+    scene.node->clear(space.id);
+  else
+    scene.node->invalidate(space.id);
   clear_space(scene, space);
 }
 
@@ -192,7 +195,8 @@ void pin_pages(Scene& scene) {
   // A shorter pin over a longer one: only the shorter is held against the node.
   const Time until = scene.clock.now() + ttl;
   const auto old = scene.pins.find(page);
-  scene.pins[page] = old != scene.pins.end() && old->second > scene.clock.now() ? std::min(old->second, until) : until;
+  scene.pins[page] =
+      old != scene.pins.end() && old->second > scene.clock.now() ? std::min(old->second, until) : until;
   scene.coverage.hit("pinned");
 }
 
@@ -254,9 +258,8 @@ void suspend_or_resume(Scene& scene) {
 Status close_client(Scene& scene, std::size_t client) {
   const SessionId session = scene.clients[client].id;
   scene.view.note = fmt::format("session {}", session.value());
-  if (std::any_of(scene.operations.begin(), scene.operations.end(), [&](const auto& each) {
-        return each.second.session == session && !each.second.ended();
-      }))
+  if (std::any_of(scene.operations.begin(), scene.operations.end(),
+                  [&](const auto& each) { return each.second.session == session && !each.second.ended(); }))
     scene.coverage.hit("session_closed_with_work");
   const Status closed = scene.node->close_session(session);
   end_session_work(scene, session);

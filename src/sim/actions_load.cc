@@ -93,7 +93,8 @@ void commit(Scene& scene, SimReservation& reservation) {
   operation.first = reservation.first;
   operation.sources.resize(reservation.items.size());
   operation.issued = scene.clock.now();
-  operation.deadline = std::max(reservation.deadline, scene.clock.now()) + scene.scenario.options.operation_deadline;
+  operation.deadline =
+      std::max(reservation.deadline, scene.clock.now()) + scene.scenario.options.operation_deadline;
   operation.step = scene.view.step;
   scene.operations.emplace(operation.id, std::move(operation));
   scene.coverage.hit("reservation_commit");
@@ -102,7 +103,9 @@ void commit(Scene& scene, SimReservation& reservation) {
 }  // namespace
 
 void load_ticket(Scene& scene, TicketId id) {
-  SimTicket& ticket = scene.tickets.at(id);
+  const auto found = scene.tickets.find(id);
+  if (found == scene.tickets.end()) return;
+  SimTicket& ticket = found->second;
   if (ticket.gone || ticket.view.length <= ticket.first_page) return;
   SimOperation operation;
   operation.kind = SimOperation::Kind::kLoad;
@@ -237,10 +240,10 @@ void before_event(Scene& scene, std::uint64_t event) {
     for (std::size_t i = 0; i < operation.items.size(); ++i) {
       if (!operation.sources[i]) continue;
       const StoreItem& item = operation.items[i];
-      scene.engine->write(*operation.sources[i],
-                          make_payload(scene.form_of(space).classes[item.cls.value()],
-                                       scene.record_name(space, item.key, item.cls, item.shard),
-                                       operation.computation));
+      scene.engine->write(
+          *operation.sources[i],
+          make_payload(scene.form_of(space).classes[item.cls.value()],
+                       scene.record_name(space, item.key, item.cls, item.shard), operation.computation));
     }
   }
 }

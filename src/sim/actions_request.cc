@@ -52,11 +52,13 @@ void match(Scene& scene, SimRequest& request) {
   query.first_page = ticket.first_page;
   if (ticket.first_page != 0 || scene.prng.chance(0.2))
     for (std::size_t c = 0; c < form.classes.size(); ++c)
-      ticket.held.push_back(scene.prng.chance(0.8) ? scene.prng.between(ticket.first_page, request.path.size())
-                                                   : scene.prng.below(request.path.size() + 1));
+      ticket.held.push_back(scene.prng.chance(0.8)
+                                ? scene.prng.between(ticket.first_page, request.path.size())
+                                : scene.prng.below(request.path.size() + 1));
   query.held = ticket.held;
   if (scene.prng.chance(0.25)) query.limit_tokens = scene.prng.below(request.path.size() * page_tokens + 3);
-  if (scene.prng.chance(0.5)) query.prompt_tokens = request.path.size() * page_tokens + scene.prng.below(page_tokens);
+  if (scene.prng.chance(0.5))
+    query.prompt_tokens = request.path.size() * page_tokens + scene.prng.below(page_tokens);
   if (ticket.first_page == 0 && scene.prng.chance(0.8))
     query.probe = scene.prompts[request.path.front()].probe;
   query.touch = scene.prng.chance(0.9);
@@ -104,7 +106,8 @@ void compute_chunk(Scene& scene, SimRequest& request) {
   }
   request.next_page += pages;
   if (scene.prng.chance(0.4)) shuffle(scene.prng, request.to_store);
-  if (!request.to_store.empty() && scene.prng.chance(0.04)) request.to_store.push_back(request.to_store.front());
+  if (!request.to_store.empty() && scene.prng.chance(0.04))
+    request.to_store.push_back(request.to_store.front());
 }
 
 // Takes engine memory for the items, as far as there is any. Without an event their bytes are there at once.
@@ -140,9 +143,9 @@ void note_shards(Scene& scene, const SimOperation& operation) {
   for (std::size_t i = 0; i < operation.items.size(); ++i) {
     const StoreItem& item = operation.items[i];
     if (operation.first[i] != StoreOutcome::kAccepted || form.classes[item.cls.value()].shards == 1) continue;
-    const bool other_here = std::any_of(operation.items.begin(), operation.items.end(), [&](const StoreItem& o) {
-      return o.key == item.key && o.cls == item.cls && o.shard != item.shard;
-    });
+    const bool other_here = std::any_of(
+        operation.items.begin(), operation.items.end(),
+        [&](const StoreItem& o) { return o.key == item.key && o.cls == item.cls && o.shard != item.shard; });
     if (!other_here) scene.coverage.hit("shards_in_separate_calls");
   }
 }
@@ -156,8 +159,10 @@ void hand_over(Scene& scene, SimRequest& request) {
   operation.issued = scene.clock.now();
   operation.step = scene.view.step;
   const std::size_t count = std::min<std::size_t>(request.to_store.size(), scene.prng.between(1, 8));
-  operation.items.assign(request.to_store.begin(), request.to_store.begin() + static_cast<std::ptrdiff_t>(count));
-  request.to_store.erase(request.to_store.begin(), request.to_store.begin() + static_cast<std::ptrdiff_t>(count));
+  operation.items.assign(request.to_store.begin(),
+                         request.to_store.begin() + static_cast<std::ptrdiff_t>(count));
+  request.to_store.erase(request.to_store.begin(),
+                         request.to_store.begin() + static_cast<std::ptrdiff_t>(count));
   if (scene.prng.chance(0.2)) operation.event = ++scene.last_event;
   take_sources(scene, operation);
   if (operation.items.empty()) return;
@@ -206,7 +211,9 @@ bool choose_client_and_space(Scene& scene, std::size_t& client, std::size_t& spa
     if (scene.spaces[i].salt != scene.clients[client].salt) continue;
     if (scene.spaces[i].dead && !scene.prng.chance(0.1)) continue;
     // One model after the other is busy, so that the arena's extents change hands.
-    if (scene.spaces[i].form != scene.models[phase(scene) % scene.models.size()].id && !scene.prng.chance(0.1)) continue;
+    if (scene.spaces[i].form != scene.models[phase(scene) % scene.models.size()].id &&
+        !scene.prng.chance(0.1))
+      continue;
     fit.push_back(i);
   }
   if (fit.empty()) return false;
@@ -303,7 +310,7 @@ void advance_request(Scene& scene) {
     if (!choose_client_and_space(scene, client, space)) return;
     scene.requests.push_back(new_request(scene, client, space));
     scene.requests.back().path = walk(scene, space);
-    if (scene.prng.chance(0.7)) {
+    if (scene.prng.chance(0.4)) {
       const Status begun = scene.node->request_begin(scene.clients[client].id, scene.requests.back().id);
       TIERCEL_CHECK(begun.ok());
       return;

@@ -22,10 +22,10 @@ struct Choice {
   std::uint64_t weight;
 };
 constexpr Choice kChoices[] = {
-    {"advance_request", advance_request, 330},
-    {"run_tasks", run_tasks, 210},
-    {"poll", poll_node, 210},
-    {"start_load", start_load, 50},
+    {"advance_request", advance_request, 600},
+    {"run_tasks", run_tasks, 260},
+    {"poll", poll_node, 250},
+    {"start_load", start_load, 70},
     {"use_reservation", use_reservation, 40},
     {"reserve", reserve_pages, 30},
     {"fire_event", fire_event, 40},
@@ -64,13 +64,15 @@ Victim read_by_layered_load(const Scene& scene, const std::vector<const AuditRes
       const auto key = std::find(ticket.keys.begin(), ticket.keys.end(), each->key);
       if (key == ticket.keys.end()) continue;
       const auto page = ticket.first_page + static_cast<std::uint64_t>(key - ticket.keys.begin());
-      if (page < operation.load.length && ticket.leases.contains({page, each->cls})) return {each, &operation};
+      if (page < operation.load.length && ticket.leases.contains({page, each->cls}))
+        return {each, &operation};
     }
   }
   return {};
 }
 
-// A byte of the payload, or of the header's first words; of a layer that is still to come, if there is such a load.
+// A byte of the payload, or of the header's first words; of a layer that is still to come, if there is such a
+// load.
 std::uint64_t position_to_damage(Scene& scene, const ClassForm& cls, const SimOperation* load) {
   if (load == nullptr && scene.prng.chance(0.2)) {
     scene.coverage.hit("damage_header");
@@ -79,13 +81,14 @@ std::uint64_t position_to_damage(Scene& scene, const ClassForm& cls, const SimOp
   scene.coverage.hit("damage_payload");
   if (load != nullptr)
     for (const LayerRun& run : cls.layers)
-      if (!load->ready.contains(run.layer)) return header_bytes(cls) + run.offset + scene.prng.below(run.length);
+      if (!load->ready.contains(run.layer))
+        return header_bytes(cls) + run.offset + scene.prng.below(run.length);
   return header_bytes(cls) + scene.prng.below(cls.record_bytes);
 }
 
 }  // namespace
 
-void run_tasks(Scene& scene) { scene.executor->run_some(scene.prng.between(1, 6)); }
+void run_tasks(Scene& scene) { scene.executor->run_some(scene.prng.between(1, 10)); }
 
 void poll_node(Scene& scene) {
   const std::uint64_t ran = scene.executor->ran();
@@ -97,7 +100,8 @@ void poll_node(Scene& scene) {
 void jump_clock(Scene& scene) {
   if (!scene.scenario.weather.clock_jumps) return;
   const bool far = scene.prng.chance(0.15);
-  scene.clock.advance(std::chrono::milliseconds(far ? scene.prng.between(9000, 45000) : scene.prng.between(100, 3000)));
+  scene.clock.advance(
+      std::chrono::milliseconds(far ? scene.prng.between(9000, 45000) : scene.prng.between(100, 3000)));
 }
 
 void damage_record(Scene& scene) {
@@ -123,11 +127,17 @@ void damage_record(Scene& scene) {
 
 void fail_device(Scene& scene) {
   if (!scene.scenario.weather.device_errors || scene.calm) return;
-  if (scene.prng.chance(0.5)) scene.device->fail_read(scene.prng.below(12));
-  else scene.device->fail_write(scene.prng.below(12));
+  if (scene.prng.chance(0.5))
+    scene.device->fail_read(scene.prng.below(12));
+  else
+    scene.device->fail_write(scene.prng.below(12));
 }
 
 std::string act(Scene& scene) {
+  if (scene.suspended && scene.prng.chance(0.06)) {  // an engine does not sleep for long
+    suspend_or_resume(scene);
+    return "resume";
+  }
   std::uint64_t total = 0;
   for (const Choice& choice : kChoices) total += choice.weight;
   std::uint64_t at = scene.prng.below(total);

@@ -72,8 +72,10 @@ void Book::refused(const PageId& page, StoreOutcome outcome, bool alone) {
   PageRecord& record = pages_[page];
   const Reason reason = reason_of(outcome);
   if (reason == Reason::kNeverStored) return;
-  if (alone && !record.visible) record.past = {reason};
-  else record.past.insert(reason);
+  if (alone && !record.visible)
+    record.past = {reason};
+  else
+    record.past.insert(reason);
   if (!history_complete_) record.past.insert(Reason::kUnknownPast);
   record.refused_step = step_;
 }
@@ -93,8 +95,10 @@ void Book::leave(const PageId& page, PageRecord& record, std::set<Reason> past) 
       if (each.step == step_) each.life = record.life;
   record.damaged.clear();
   // A store that makes room and is refused all the same does both in one step.
-  if (record.refused_step == step_) record.past.insert(past.begin(), past.end());
-  else record.past = std::move(past);
+  if (record.refused_step == step_)
+    record.past.insert(past.begin(), past.end());
+  else
+    record.past = std::move(past);
   if (!history_complete_) record.past.insert(Reason::kUnknownPast);
   unlink(page);
 }
@@ -102,8 +106,10 @@ void Book::leave(const PageId& page, PageRecord& record, std::set<Reason> past) 
 void Book::removed(const PageId& page) {
   PageRecord& record = pages_[page];
   ++record.removals;
-  if (record.visible) leave(page, record, {Reason::kRemoved});
-  else ++record.life;
+  if (record.visible)
+    leave(page, record, {Reason::kRemoved});
+  else
+    ++record.life;
 }
 
 void Book::cleared(NamespaceId ns) {
@@ -143,8 +149,7 @@ void Book::apply(const Event& event) {
     case EventKind::kDropped: {
       PageRecord& record = pages_[page];
       record.presence &= ~event.classes;
-      std::erase_if(record.damaged,
-                    [&](ClassId cls) { return (event.classes >> cls.value() & 1) != 0; });
+      std::erase_if(record.damaged, [&](ClassId cls) { return (event.classes >> cls.value() & 1) != 0; });
       // Without a required class this may be the page's last: then the reason is this one.
       if (record.visible && record.presence == 0 && record.refused_step != step_)
         record.past = {reason_from(event.cause)};

@@ -41,8 +41,8 @@ struct PageRecord {
   std::set<Reason> past{Reason::kNeverStored};  // what a miss may be said to come from
   Time past_when{0};
   bool ever_visible = false;
-  std::uint64_t refused_step = 0;   // of the last refusal
-  std::uint64_t accepted_step = 0;  // of the last record accepted
+  std::uint64_t refused_step = UINT64_MAX;  // of the last refusal
+  std::uint64_t accepted_step = 0;          // of the last record accepted
   std::map<std::pair<ClassId, ShardId>, std::vector<Written>> written;
   std::set<ClassId> damaged;       // visible class-sets whose bytes the simulator has changed
   std::set<ClassId> ever_damaged;  // in any life

@@ -18,7 +18,8 @@ bool has(const ChainView& view, const ClassForm& cls, const SimTicket& ticket, s
   return (view.presence[page - view.first_page] >> cls.id.value() & 1) != 0;
 }
 
-bool can_resume(const StorageForm& form, const ChainView& view, const SimTicket& ticket, std::uint64_t length) {
+bool can_resume(const StorageForm& form, const ChainView& view, const SimTicket& ticket,
+                std::uint64_t length) {
   for (const ClassForm& cls : form.classes)
     for (std::uint64_t page = 0; page < length; ++page)
       if (needed_at(cls, form.spec.page_tokens, length, page) && !has(view, cls, ticket, page)) return false;

@@ -28,6 +28,7 @@ ChainView view_chain(const Scene& scene, const SimTicket& ticket);
 bool has(const ChainView& view, const ClassForm& cls, const SimTicket& ticket, std::uint64_t page);
 bool held(const ClassForm& cls, const SimTicket& ticket, std::uint64_t page);
 // Every class can resume at `length`.
-bool can_resume(const StorageForm& form, const ChainView& view, const SimTicket& ticket, std::uint64_t length);
+bool can_resume(const StorageForm& form, const ChainView& view, const SimTicket& ticket,
+                std::uint64_t length);
 
 }  // namespace tiercel::sim

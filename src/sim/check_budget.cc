@@ -32,9 +32,11 @@ class BudgetChecker final : public Checker {
   static std::optional<std::string> check_limits(const Scene& scene) {
     const Stats& stats = scene.view.after.stats;
     const NodeOptions& options = scene.scenario.options;
-    if (auto wrong = differs("host_bytes_granted", stats.host_bytes_granted, options.host_bytes)) return wrong;
-    if (auto wrong = exceeds("arena, index and history", stats.arena_bytes_owned + stats.index_bytes +
-                                                             stats.history_bytes, options.host_bytes))
+    if (auto wrong = differs("host_bytes_granted", stats.host_bytes_granted, options.host_bytes))
+      return wrong;
+    if (auto wrong =
+            exceeds("arena, index and history",
+                    stats.arena_bytes_owned + stats.index_bytes + stats.history_bytes, options.host_bytes))
       return wrong;
     if (auto wrong = exceeds("arena_bytes_owned", stats.arena_bytes_owned, stats.arena_bytes)) return wrong;
     if (options.record_bytes_max)
@@ -58,8 +60,8 @@ class BudgetChecker final : public Checker {
     if (auto wrong = differs("payload_bytes", now.stats.payload_bytes, payload)) return wrong;
     if (auto wrong = differs("resident_bytes", now.stats.resident_bytes, resident)) return wrong;
     if (auto wrong = differs("quarantined_bytes", now.stats.quarantined_bytes, quarantined)) return wrong;
-    if (auto wrong = differs("owned minus fragmentation", now.stats.arena_bytes_owned - now.stats.fragmentation_bytes,
-                             slots))
+    if (auto wrong = differs("owned minus fragmentation",
+                             now.stats.arena_bytes_owned - now.stats.fragmentation_bytes, slots))
       return wrong;
     return differs("arena_bytes_owned", now.stats.arena_bytes_owned,
                    (now.extents_total - now.extents_free) * now.extent_bytes);
@@ -92,7 +94,8 @@ class BudgetChecker final : public Checker {
       leased += own;
     }
     if (auto wrong = differs("leased_bytes", now.stats.leased_bytes, leased)) return wrong;
-    if (auto wrong = exceeds("reserved_bytes", now.stats.reserved_bytes, now.stats.payload_bytes)) return wrong;
+    if (auto wrong = exceeds("reserved_bytes", now.stats.reserved_bytes, now.stats.payload_bytes))
+      return wrong;
     std::uint64_t writing = 0;
     for (const AuditResidence& each : now.residences)
       if (each.state == ResidenceState::kWriting || each.state == ResidenceState::kQuarantined)

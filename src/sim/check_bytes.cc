@@ -35,13 +35,13 @@ class BytesChecker final : public Checker {
     const Space& space = scene.spaces[scene.space_of.at(residence.ns)];
     for (std::uint16_t shard = 0; shard < residence.spans.size(); ++shard)
       if (!scene.stored_computation(space, residence, ShardId(shard)))
-        return fmt::format("class {} shard {} of page {} does not hold its own bytes", residence.cls.value(), shard,
-                           to_hex(residence.key));
+        return fmt::format("class {} shard {} of page {} does not hold its own bytes", residence.cls.value(),
+                           shard, to_hex(residence.key));
     return std::nullopt;
   }
 
-  // Damage, removals and device errors in the middle of a load leave bytes behind a length that shrank; so does
-  // damage that somebody else finds first.
+  // Damage, removals and device errors in the middle of a load leave bytes behind a length that shrank; so
+  // does damage that somebody else finds first.
   static bool damage_found_by_others(const Scene& scene, const SimOperation& operation,
                                      const std::vector<Delivery>& all) {
     const SimTicket& ticket = scene.tickets.at(operation.ticket);
@@ -60,7 +60,8 @@ class BytesChecker final : public Checker {
   static std::optional<std::string> check_load(const Scene& scene, const SimOperation& operation,
                                                const LoadResult& result) {
     const std::vector<Delivery> all = deliveries(scene, operation, result);
-    const bool disturbed = operation.disturbances != scene.disturbed() || damage_found_by_others(scene, operation, all);
+    const bool disturbed =
+        operation.disturbances != scene.disturbed() || damage_found_by_others(scene, operation, all);
     for (const Delivery& each : all) {
       if (!each.slot) continue;
       if (each.outcome == ItemOutcome::kDelivered) {
@@ -82,7 +83,8 @@ class BytesChecker final : public Checker {
                          each.cls.value(), each.shard.value(), each.page);
     const SimTicket& ticket = scene.tickets.at(operation.ticket);
     const auto lease = ticket.leases.find({each.page, each.cls});
-    if (lease != ticket.leases.end() && lease->second.computation && *lease->second.computation != *computation)
+    if (lease != ticket.leases.end() && lease->second.computation &&
+        *lease->second.computation != *computation)
       return fmt::format("class {} of page {}: computation {} was leased, {} was delivered", each.cls.value(),
                          each.page, *lease->second.computation, *computation);
     return std::nullopt;
@@ -91,7 +93,8 @@ class BytesChecker final : public Checker {
   // Nothing is written before the engine's event.
   static std::optional<std::string> check_early(const Scene& scene) {
     for (const auto& [id, operation] : scene.operations) {
-      if (operation.event == 0 || operation.event_fired || operation.kind != SimOperation::Kind::kLoad) continue;
+      if (operation.event == 0 || operation.event_fired || operation.kind != SimOperation::Kind::kLoad)
+        continue;
       for (const auto& slots : operation.targets)
         for (const auto& slot : slots)
           if (slot && !untouched(scene.engine->read(*slot)))

@@ -17,7 +17,8 @@ class CompletionsChecker final : public Checker {
       if (completion.kind == CompletionKind::kSuspended) continue;
       const auto found = scene.operations.find(completion.operation);
       if (found == scene.operations.end())
-        return fmt::format("a completion for operation {}, which nobody started", completion.operation.value());
+        return fmt::format("a completion for operation {}, which nobody started",
+                           completion.operation.value());
       if (auto wrong = take(found->second, completion))
         return fmt::format("operation {}: {}", completion.operation.value(), *wrong);
     }
@@ -68,7 +69,8 @@ class CompletionsChecker final : public Checker {
     return std::nullopt;
   }
 
-  static std::optional<std::string> take_layer(const SimOperation& operation, Seen& seen, std::uint32_t layer) {
+  static std::optional<std::string> take_layer(const SimOperation& operation, Seen& seen,
+                                               std::uint32_t layer) {
     if (operation.kind != SimOperation::Kind::kLoad || operation.load.mode != LoadMode::kLayered)
       return "a layer is ready, but it is no layered load";
     if (seen.answered) return fmt::format("layer {} is ready after the load has ended", layer);
@@ -116,10 +118,12 @@ class CompletionsChecker final : public Checker {
       if (!ended && !under_way.contains(id))
         return fmt::format("operation {} is gone and its completions are {}", id.value(),
                            seen.answered ? "not all there" : "missing");
-      if (ended && under_way.contains(id)) return fmt::format("operation {} has ended and is still kept", id.value());
+      if (ended && under_way.contains(id))
+        return fmt::format("operation {} has ended and is still kept", id.value());
     }
     for (const OperationId id : under_way)
-      if (!scene.operations.contains(id)) return fmt::format("operation {} was started by nobody", id.value());
+      if (!scene.operations.contains(id))
+        return fmt::format("operation {} was started by nobody", id.value());
     return std::nullopt;
   }
 

@@ -19,7 +19,8 @@ class DeliveredChecker final : public Checker {
       if (found == scene.operations.end()) continue;
       std::optional<std::string> wrong;
       if (completion.kind == CompletionKind::kLayerReady) note_layer(scene, found->second, completion.layer);
-      if (completion.kind == CompletionKind::kLoaded) wrong = check_result(scene, found->second, *completion.load);
+      if (completion.kind == CompletionKind::kLoaded)
+        wrong = check_result(scene, found->second, *completion.load);
       if (wrong) return fmt::format("operation {}: {}", completion.operation.value(), *wrong);
     }
     return std::nullopt;
@@ -32,7 +33,7 @@ class DeliveredChecker final : public Checker {
     std::size_t entry = 0;
   };
   struct Layers {
-    std::vector<Wrong> wrong;  // at the event of their layer
+    std::vector<Wrong> wrong;                                // at the event of their layer
     std::set<std::pair<std::size_t, std::size_t>> at_first;  // wrong at the first event: behind the length
     bool first = true;
   };
@@ -68,7 +69,8 @@ class DeliveredChecker final : public Checker {
     const Layers layers = layers_[operation.id];
     layers_.erase(operation.id);
     if (result.length > operation.load.length)
-      return fmt::format("{} pages were asked for, {} are said to be delivered", operation.load.length, result.length);
+      return fmt::format("{} pages were asked for, {} are said to be delivered", operation.load.length,
+                         result.length);
     const std::vector<Delivery> all = deliveries(scene, operation, result);
     for (const Wrong& each : layers.wrong) {
       const ItemOutcome outcome = result.outcomes[each.target][each.entry];
@@ -77,8 +79,8 @@ class DeliveredChecker final : public Checker {
                                   right_at_the_end(scene, operation, all, each);
       const bool said_damaged = !result.status.ok() && outcome == ItemOutcome::kDamaged;
       if (said_delivered || (said_damaged && !layers.at_first.contains({each.target, each.entry})))
-        return fmt::format("layer {} was said to be ready, and entry {} of target {} was not in place", each.layer,
-                           each.entry, each.target);
+        return fmt::format("layer {} was said to be ready, and entry {} of target {} was not in place",
+                           each.layer, each.entry, each.target);
     }
     if (!result.status.ok()) return std::nullopt;
     for (const Delivery& each : all)
@@ -86,8 +88,8 @@ class DeliveredChecker final : public Checker {
     return std::nullopt;
   }
 
-  static bool right_at_the_end(const Scene& scene, const SimOperation& operation, const std::vector<Delivery>& all,
-                               const Wrong& wrong) {
+  static bool right_at_the_end(const Scene& scene, const SimOperation& operation,
+                               const std::vector<Delivery>& all, const Wrong& wrong) {
     return std::any_of(all.begin(), all.end(), [&](const Delivery& each) {
       return each.target == wrong.target && each.entry == wrong.entry &&
              delivered_computation(scene, operation, each).has_value();
@@ -102,7 +104,8 @@ class DeliveredChecker final : public Checker {
     const std::string where = fmt::format("class {} of page {}", cls.name, each.page);
     const bool delivered = each.outcome == ItemOutcome::kDelivered;
     if (!each.slot != (each.outcome == ItemOutcome::kSkipped)) return where + ": skipped and not skipped";
-    if (delivered && each.page >= result.length) return where + " is behind the length and said to be delivered";
+    if (delivered && each.page >= result.length)
+      return where + " is behind the length and said to be delivered";
     const std::uint64_t held = ticket.held.empty() ? 0 : ticket.held[each.cls.value()];
     const bool held_here = cls.is_state() ? result.length == held : each.page < held;
     const bool needed = result.length > ticket.first_page && !held_here &&

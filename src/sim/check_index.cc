@@ -29,7 +29,8 @@ class IndexChecker final : public Checker {
       for (const SlotId slot : each.slots) ++owners[{each.pool, slot}];
     for (const auto& [slot, count] : owners)
       if (count != 1)
-        return fmt::format("slot {} of pool {} belongs to {} class-sets", slot.second.value(), slot.first.value(), count);
+        return fmt::format("slot {} of pool {} belongs to {} class-sets", slot.second.value(),
+                           slot.first.value(), count);
     std::set<std::pair<PoolId, SlotId>> used;
     for (const auto& slot : now.slots_in_use) {
       if (!used.insert(slot).second)
@@ -70,8 +71,8 @@ class IndexChecker final : public Checker {
     }
     for (const auto& [page, presence] : resident)
       if (presence != scene.book.presence(page))
-        return fmt::format("page {} has classes {:#x}, events and calls say {:#x}", to_hex(page.key), presence,
-                           scene.book.presence(page));
+        return fmt::format("page {} has classes {:#x}, events and calls say {:#x}", to_hex(page.key),
+                           presence, scene.book.presence(page));
     for (const auto& [page, record] : scene.book.pages())
       if (record.visible && !resident.contains(page))
         return fmt::format("page {} is gone, events and calls say that it is there", to_hex(page.key));
@@ -87,8 +88,8 @@ class IndexChecker final : public Checker {
       for (const ClassForm& cls : scene.form_of(space).classes) {
         const bool there = (known >> cls.id.value() & 1) != 0;
         if (scene.node->exists(space.id, cls.id, prompt.key) != there)
-          return fmt::format("class {} of page {} {}, and exists() says otherwise", cls.name, to_hex(prompt.key),
-                             there ? "is there" : "is not there");
+          return fmt::format("class {} of page {} {}, and exists() says otherwise", cls.name,
+                             to_hex(prompt.key), there ? "is there" : "is not there");
       }
     }
     return std::nullopt;

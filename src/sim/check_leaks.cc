@@ -20,7 +20,8 @@ class LeaksChecker final : public Checker {
   // All sessions are closed: nothing is anybody's.
   static std::optional<std::string> check_ended(const Scene& scene) {
     const Audit& now = scene.view.after;
-    if (!now.tickets.empty()) return fmt::format("{} tickets are left when all clients have gone", now.tickets.size());
+    if (!now.tickets.empty())
+      return fmt::format("{} tickets are left when all clients have gone", now.tickets.size());
     if (now.session_bytes != 0 || now.stats.leased_bytes != 0 || now.stats.reserved_bytes != 0)
       return fmt::format("{} bytes leased and {} reserved when all clients have gone", now.stats.leased_bytes,
                          now.stats.reserved_bytes);
@@ -28,7 +29,8 @@ class LeaksChecker final : public Checker {
       return fmt::format("{} bytes are quarantined when all clients have gone", now.stats.quarantined_bytes);
     for (const AuditResidence& each : now.residences)
       if (each.state != ResidenceState::kResident)
-        return fmt::format("class {} of page {} is not resident and keeps its slots", each.cls.value(), to_hex(each.key));
+        return fmt::format("class {} of page {} is not resident and keeps its slots", each.cls.value(),
+                           to_hex(each.key));
     if (scene.engine->taken() != 0)
       return fmt::format("{} slots of engine memory were never given back", scene.engine->taken());
     return std::nullopt;
@@ -40,8 +42,10 @@ class LeaksChecker final : public Checker {
                          now.residences.size(), now.residences.front().cls.value(),
                          to_hex(now.residences.front().key), static_cast<int>(now.residences.front().state));
     if (now.extents_free != now.extents_total)
-      return fmt::format("{} of {} extents are free when all is cleared", now.extents_free, now.extents_total);
-    if (now.index_entries != 0) return fmt::format("{} index entries are left when all is cleared", now.index_entries);
+      return fmt::format("{} of {} extents are free when all is cleared", now.extents_free,
+                         now.extents_total);
+    if (now.index_entries != 0)
+      return fmt::format("{} index entries are left when all is cleared", now.index_entries);
     return std::nullopt;
   }
 };

@@ -30,7 +30,8 @@ class LeasesChecker final : public Checker {
   using ByGeneration = std::map<std::uint32_t, const AuditResidence*>;
 
   static std::string text(const AuditResidence& each) {
-    return fmt::format("class {} of page {} (generation {})", each.cls.value(), to_hex(each.key), each.generation);
+    return fmt::format("class {} of page {} (generation {})", each.cls.value(), to_hex(each.key),
+                       each.generation);
   }
 
   static std::optional<std::string> check_counts(const Audit& now, const ByGeneration& by_generation) {
@@ -47,7 +48,8 @@ class LeasesChecker final : public Checker {
       const auto at = leases.find(generation);
       const std::uint32_t wanted = at == leases.end() ? 0 : at->second;
       if (residence->leases != wanted)
-        return fmt::format("{}: {} leases counted, {} held by tickets", text(*residence), residence->leases, wanted);
+        return fmt::format("{}: {} leases counted, {} held by tickets", text(*residence), residence->leases,
+                           wanted);
     }
     return std::nullopt;
   }
@@ -102,8 +104,8 @@ class LeasesChecker final : public Checker {
         damaged_.insert(generation);
       if (damaged_.contains(generation)) continue;
       std::uint32_t sum = 0;
-      const ClassForm& cls = scene.form_of(scene.spaces[scene.space_of.at(residence->ns)])
-                                 .classes[residence->cls.value()];
+      const ClassForm& cls =
+          scene.form_of(scene.spaces[scene.space_of.at(residence->ns)]).classes[residence->cls.value()];
       for (const auto& spans : residence->spans)
         sum = crc32c(scene.arena->read(spans, 0, header_bytes(cls) + cls.record_bytes), sum);
       const auto at = sums_.find(generation);

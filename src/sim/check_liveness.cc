@@ -41,7 +41,8 @@ class LivenessChecker final : public Checker {
         return fmt::format("operation {} has not answered, {} ms after its deadline", id.value(),
                            (now - operation.deadline) / std::chrono::milliseconds(1));
       const Time settled = std::max(operation.deadline, operation.issued + ttl);
-      if (operation.kind != SimOperation::Kind::kLoad && now > settled && operation.quiescent && !visible_.contains(id))
+      if (operation.kind != SimOperation::Kind::kLoad && now > settled && operation.quiescent &&
+          !visible_.contains(id))
         return fmt::format("operation {} waits to become visible beyond every deadline", id.value());
     }
     for (const AuditResidence& each : scene.view.after.residences)
@@ -61,7 +62,8 @@ class LivenessChecker final : public Checker {
     const Audit& now = scene.view.after;
     if (!now.operations.empty())
       return fmt::format("{} operations are under way when all is quiet", now.operations.size());
-    if (now.stats.in_flight_bytes != 0) return fmt::format("{} bytes in flight when all is quiet", now.stats.in_flight_bytes);
+    if (now.stats.in_flight_bytes != 0)
+      return fmt::format("{} bytes in flight when all is quiet", now.stats.in_flight_bytes);
     for (const AuditResidence& each : now.residences)
       if (each.copies != 0) return fmt::format("page {} is being copied when all is quiet", to_hex(each.key));
     return std::nullopt;

@@ -61,9 +61,11 @@ class MixtureChecker final : public Checker {
       const auto payload = scene.arena->read(residence.spans[shard], header_bytes(cls), cls.record_bytes);
       const auto layers =
           read_payload(cls, scene.record_name(space, residence.key, residence.cls, ShardId(shard)), payload);
-      const auto written = std::find_if(layers.begin(), layers.end(), [](const auto& each) { return each.has_value(); });
+      const auto written =
+          std::find_if(layers.begin(), layers.end(), [](const auto& each) { return each.has_value(); });
       if (written == layers.end()) return fmt::format("shard {} is not written", shard);
-      if (first && *first != **written) return fmt::format("shard {} is of another computation than shard 0", shard);
+      if (first && *first != **written)
+        return fmt::format("shard {} is of another computation than shard 0", shard);
       first = *written;
     }
     return std::nullopt;
@@ -84,7 +86,8 @@ class MixtureChecker final : public Checker {
       if (each.life == record->life) return std::nullopt;
       known = true;
     }
-    return known ? "it was meant for an earlier life of the page" : "no computation of this page was accepted";
+    return known ? "it was meant for an earlier life of the page"
+                 : "no computation of this page was accepted";
   }
 
   // Shards that one load delivered of one class-set are of one computation.

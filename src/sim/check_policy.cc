@@ -47,7 +47,8 @@ class PolicyChecker final : public Checker {
     for (const Event& event : scene.view.events.events) {
       const bool left = event.kind == EventKind::kRemoved || event.kind == EventKind::kDropped;
       // To make room for somebody else. (What no resume point needs any more leaves for nobody's sake.)
-      if (!left || event.cause != Cause::kEvicted || !scene.view.storing || scene.view.storing == event.ns) continue;
+      if (!left || event.cause != Cause::kEvicted || !scene.view.storing || scene.view.storing == event.ns)
+        continue;
       const Space& space = scene.spaces[scene.space_of.at(event.ns)];
       if (now[space.id] < space.bytes_min)
         return fmt::format("eviction took namespace {} to {} bytes, its minimum is {}", space.id.value(),
@@ -62,7 +63,8 @@ class PolicyChecker final : public Checker {
     for (const AuditResidence& each : scene.view.after.residences)
       if (each.page_visible) pages.insert({each.ns, each.key});
     if (pages.size() <= *scene.scenario.options.pages_max) return std::nullopt;
-    return fmt::format("{} pages are visible, at most {} may be", pages.size(), *scene.scenario.options.pages_max);
+    return fmt::format("{} pages are visible, at most {} may be", pages.size(),
+                       *scene.scenario.options.pages_max);
   }
 
   // Advice is within what was asked, ascending, without repetition.
@@ -74,8 +76,8 @@ class PolicyChecker final : public Checker {
     for (const std::uint64_t length : scene.view.advice) {
       if (length <= last) return "advice does not ascend";
       if (length > query.pages || length <= query.from || length % query.multiple_of != 0)
-        return fmt::format("advice to snapshot at {} of {} pages, from {}, multiples of {}", length, query.pages,
-                           query.from, query.multiple_of);
+        return fmt::format("advice to snapshot at {} of {} pages, from {}, multiples of {}", length,
+                           query.pages, query.from, query.multiple_of);
       last = length;
     }
     return std::nullopt;

@@ -33,9 +33,11 @@ class ReasonsChecker final : public Checker {
     for (const Miss& miss : said.missed) {
       if (miss.pages == 0) {
         ++tails;
-        const std::uint64_t tail = ticket.query.prompt_tokens - std::min(ticket.query.prompt_tokens, end * page_tokens);
+        const std::uint64_t tail =
+            ticket.query.prompt_tokens - std::min(ticket.query.prompt_tokens, end * page_tokens);
         if (miss.tokens != tail) return fmt::format("a tail of {} tokens, {} are left", miss.tokens, tail);
-        if (miss.reason != Reason::kTail && miss.reason != Reason::kLimit) return "a tail with another reason";
+        if (miss.reason != Reason::kTail && miss.reason != Reason::kLimit)
+          return "a tail with another reason";
         if ((miss.reason == Reason::kLimit) != (ticket.query.limit_tokens <= end * page_tokens))
           return "the tail is cut by the limit, or it is not";
       } else if (miss.first_page != next) {
@@ -47,8 +49,10 @@ class ReasonsChecker final : public Checker {
       tokens += miss.tokens;
     }
     if (next != end) return fmt::format("pages from {} to {} have no reason", next, end);
-    if (tails != (ticket.query.prompt_tokens > end * page_tokens ? 1 : 0)) return "a tail too many or too few";
-    if (tokens != said.missed_tokens) return fmt::format("{} missed tokens, reasons for {}", said.missed_tokens, tokens);
+    if (tails != (ticket.query.prompt_tokens > end * page_tokens ? 1 : 0))
+      return "a tail too many or too few";
+    if (tokens != said.missed_tokens)
+      return fmt::format("{} missed tokens, reasons for {}", said.missed_tokens, tokens);
     return std::nullopt;
   }
 
@@ -142,7 +146,8 @@ class ReasonsChecker final : public Checker {
       if (other == nullptr) return "another form is named, and none has the page";
       const auto field = first_difference(scene.form_of(space), scene.form_of(*other));
       if (!field || *field != miss.field)
-        return fmt::format("the other form differs in {}, {} is named", field.value_or("nothing"), miss.field);
+        return fmt::format("the other form differs in {}, {} is named", field.value_or("nothing"),
+                           miss.field);
     }
     if (miss.reason != Reason::kOtherIdentity) return std::nullopt;
     for (const Space& other : scene.spaces) {

@@ -16,7 +16,8 @@ class ResumeChecker final : public Checker {
   std::optional<std::string> check(const Scene& scene) override {
     if (!scene.view.matched) return std::nullopt;
     const SimTicket& ticket = scene.tickets.at(*scene.view.matched);
-    if (auto wrong = check_ticket(scene, ticket)) return fmt::format("ticket {}: {}", ticket.id.value(), *wrong);
+    if (auto wrong = check_ticket(scene, ticket))
+      return fmt::format("ticket {}: {}", ticket.id.value(), *wrong);
     return std::nullopt;
   }
 
@@ -29,11 +30,14 @@ class ResumeChecker final : public Checker {
       if (length > rule.limit_pages)
         return fmt::format("length {} is beyond the limit of {} pages", length, rule.limit_pages);
       if (!std::binary_search(rule.lengths.begin(), rule.lengths.end(), length) && !may_fail(rule))
-        return fmt::format("length {} is not restorable, offered are {}", length, fmt::join(said.lengths, ","));
+        return fmt::format("length {} is not restorable, offered are {}", length,
+                           fmt::join(said.lengths, ","));
     }
     const std::uint64_t page_tokens = scene.form_of(scene.spaces[ticket.space]).spec.page_tokens;
-    const std::uint64_t hit = said.length > ticket.first_page ? (said.length - ticket.first_page) * page_tokens : 0;
-    if (said.hit_tokens != hit) return fmt::format("{} hit tokens at length {}", said.hit_tokens, said.length);
+    const std::uint64_t hit =
+        said.length > ticket.first_page ? (said.length - ticket.first_page) * page_tokens : 0;
+    if (said.hit_tokens != hit)
+      return fmt::format("{} hit tokens at length {}", said.hit_tokens, said.length);
     if (may_fail(rule)) return std::nullopt;
     if (said.known_pages != rule.gap)
       return fmt::format("known_pages is {}, the gap is at {}", said.known_pages, rule.gap);
@@ -41,7 +45,8 @@ class ResumeChecker final : public Checker {
     for (const std::uint64_t length : rule.lengths)
       if (length <= said.length) wanted.push_back(length);
     if (wanted != said.lengths)
-      return fmt::format("lengths are {}, the rule says {}", fmt::join(said.lengths, ","), fmt::join(rule.lengths, ","));
+      return fmt::format("lengths are {}, the rule says {}", fmt::join(said.lengths, ","),
+                         fmt::join(rule.lengths, ","));
     if (said.length != rule.longest() && !shortened_by_right(scene, ticket, rule))
       return fmt::format("the longest is {}, the rule says {}", said.length, rule.longest());
     return std::nullopt;
@@ -66,7 +71,8 @@ class ResumeChecker final : public Checker {
     for (const AuditTicket& each : scene.view.before.tickets)
       if (each.session == ticket.session) bytes += each.leased_bytes;
     for (const AuditResidence& each : scene.view.before.residences)
-      if (each.session == ticket.session && each.state != ResidenceState::kResident) bytes += each.payload_bytes;
+      if (each.session == ticket.session && each.state != ResidenceState::kResident)
+        bytes += each.payload_bytes;
     const SessionOptions options = session_options(scene, scene.spaces[ticket.space].salt, "");
     const auto share = static_cast<std::uint64_t>(scene.scenario.options.client_share *
                                                   static_cast<double>(scene.scenario.arena_bytes));

@@ -20,7 +20,8 @@ class StaleChecker final : public Checker {
   }
 
  private:
-  // Whether this computation's record of the page was accepted before the page was last removed, and not after.
+  // Whether this computation's record of the page was accepted before the page was last removed, and not
+  // after.
   static bool old(const Scene& scene, const PageId& page, ClassId cls, Computation computation) {
     const PageRecord* record = scene.book.find(page);
     if (record == nullptr) return false;
@@ -38,7 +39,8 @@ class StaleChecker final : public Checker {
   static std::optional<std::string> check_published(const Scene& scene) {
     for (const Publication& each : publications(scene)) {
       const Space& space = scene.spaces[scene.space_of.at(each.page.ns)];
-      if (space.dead) return fmt::format("page {} of an old weights epoch became visible", to_hex(each.page.key));
+      if (space.dead)
+        return fmt::format("page {} of an old weights epoch became visible", to_hex(each.page.key));
       // An attach to another life of its page is the business of the checker of mixtures.
       if (each.event->kind == EventKind::kAttached && scene.form_of(space).has_required()) continue;
       const auto computation = scene.stored_computation(space, *each.residence);
@@ -77,8 +79,8 @@ class StaleChecker final : public Checker {
         if (const PageRecord* record = scene.book.find({space.id, key})) removals += record->removals;
       }
       if (ticket.view.resident[c] > there && removals != 0)
-        return fmt::format("ticket {} offers {} pages of class {}, {} are left after removals", ticket.id.value(),
-                           ticket.view.resident[c], c, there);
+        return fmt::format("ticket {} offers {} pages of class {}, {} are left after removals",
+                           ticket.id.value(), ticket.view.resident[c], c, there);
     }
     return std::nullopt;
   }

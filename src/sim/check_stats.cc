@@ -63,14 +63,17 @@ class StatsChecker final : public Checker {
       ++matches_;
       hit_tokens_ += ticket.view.hit_tokens;
       missed_tokens_ += ticket.view.missed_tokens;
-      for (const Miss& miss : ticket.view.missed) missed_pages_[static_cast<std::size_t>(miss.reason)] += miss.pages;
+      for (const Miss& miss : ticket.view.missed)
+        missed_pages_[static_cast<std::size_t>(miss.reason)] += miss.pages;
     }
     for (const Completion& completion : scene.view.completions)
       if (completion.kind == CompletionKind::kLoaded) {
         ++ended_loads_;
         const SimOperation& operation = scene.operations.at(completion.operation);
-        if (!completion.load->status.ok()) ++failed_loads_;
-        else if (completion.load->length < operation.load.length) ++shortened_loads_;
+        if (!completion.load->status.ok())
+          ++failed_loads_;
+        else if (completion.load->length < operation.load.length)
+          ++shortened_loads_;
       }
     events_lost_ += scene.view.events.lost;
   }
@@ -78,8 +81,8 @@ class StatsChecker final : public Checker {
   std::optional<std::string> check_matches(const Scene& scene, const Stats& now) const {
     if (now.matches != matches_) return fmt::format("{} matches, {} were answered", now.matches, matches_);
     if (now.hit_tokens != hit_tokens_ || now.missed_tokens != missed_tokens_)
-      return fmt::format("{} hit and {} missed tokens, tickets say {} and {}", now.hit_tokens, now.missed_tokens,
-                         hit_tokens_, missed_tokens_);
+      return fmt::format("{} hit and {} missed tokens, tickets say {} and {}", now.hit_tokens,
+                         now.missed_tokens, hit_tokens_, missed_tokens_);
     if (now.missed_pages != missed_pages_) return "missed pages per reason are not those of the tickets";
     if (now.events_lost != events_lost_ && scene.view.phase == StepView::Phase::kEmptied)
       return fmt::format("{} events lost, {} were reported", now.events_lost, events_lost_);
@@ -90,22 +93,23 @@ class StatsChecker final : public Checker {
     if (now.loads < ended_loads_) return fmt::format("{} loads, {} have ended", now.loads, ended_loads_);
     const std::uint64_t failed = now.loads_failed + now.loads_cancelled + now.loads_timed_out;
     if (failed != failed_loads_ || now.loads_shortened != shortened_loads_)
-      return fmt::format("{} failed and {} shortened loads, answers say {} and {}", failed, now.loads_shortened,
-                         failed_loads_, shortened_loads_);
+      return fmt::format("{} failed and {} shortened loads, answers say {} and {}", failed,
+                         now.loads_shortened, failed_loads_, shortened_loads_);
     return std::nullopt;
   }
 
   static std::optional<std::string> check_pages(const Scene& scene, const Stats& now) {
     if (now.pages_stored != now.pages_evicted + now.pages_removed + now.pages_visible)
-      return fmt::format("{} pages stored, {} evicted, {} removed, {} there", now.pages_stored, now.pages_evicted,
-                         now.pages_removed, now.pages_visible);
+      return fmt::format("{} pages stored, {} evicted, {} removed, {} there", now.pages_stored,
+                         now.pages_evicted, now.pages_removed, now.pages_visible);
     std::set<PageId> visible;
     std::uint64_t snapshots = 0;
     for (const AuditResidence& each : scene.view.after.residences) {
       if (!each.page_visible) continue;
       visible.insert({each.ns, each.key});
       const Space& space = scene.spaces[scene.space_of.at(each.ns)];
-      if (each.state == ResidenceState::kResident && scene.form_of(space).classes[each.cls.value()].is_state())
+      if (each.state == ResidenceState::kResident &&
+          scene.form_of(space).classes[each.cls.value()].is_state())
         ++snapshots;
     }
     if (now.pages_visible != visible.size())

@@ -28,7 +28,8 @@ std::unique_ptr<Checker> completions_checker();
 std::unique_ptr<Checker> events_checker();
 // Nothing older than a removal, a clear or a weight update is found, delivered or published.
 std::unique_ptr<Checker> stale_checker();
-// A page is visible only whole, a class-set only of one computation, an attach only on the life it was meant for.
+// A page is visible only whole, a class-set only of one computation, an attach only on the life it was meant
+// for.
 std::unique_ptr<Checker> mixture_checker();
 // What is leased, copied, reserved or quarantined keeps its slots and its bytes.
 std::unique_ptr<Checker> leases_checker();

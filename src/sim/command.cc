@@ -10,9 +10,8 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "sim/faults.h"
 #include "sim/scenario.h"
@@ -81,7 +80,8 @@ RunResult run_one(const Arguments& arguments, std::uint64_t seed) {
 int run_single(const Arguments& arguments) {
   const RunResult result = run_one(arguments, arguments.seed);
   if (result.caught) return kCaught;
-  fmt::print("seed {} steps {} spec {}\n{}", arguments.seed, arguments.steps, result.spec, result.coverage.to_string());
+  fmt::print("seed {} steps {} spec {}\n{}", arguments.seed, arguments.steps, result.spec,
+             result.coverage.to_string());
   if (arguments.fault.empty()) {
     fmt::print("clean\n");
     return kClean;
@@ -113,7 +113,8 @@ int run_range(const Arguments& arguments, std::uint64_t first, std::uint64_t las
 // Seeds nobody has seen, for so long. The only mode that reads a clock and real randomness.
 int run_fresh(const Arguments& arguments) {
   std::random_device entropy;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(arguments.fresh_seconds);
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(arguments.fresh_seconds);
   std::uint64_t runs = 0;
   while (std::chrono::steady_clock::now() < until) {
     if (run_one(arguments, 1'000'000 + entropy()).caught) return kCaught;
@@ -130,7 +131,8 @@ bool parse_range(const std::string& text, std::uint64_t& first, std::uint64_t& l
   const char* const end = begin + text.size();
   const auto a = std::from_chars(begin, begin + colon, first);
   const auto b = std::from_chars(begin + colon + 1, end, last);
-  return a.ec == std::errc{} && a.ptr == begin + colon && b.ec == std::errc{} && b.ptr == end && first <= last;
+  return a.ec == std::errc{} && a.ptr == begin + colon && b.ec == std::errc{} && b.ptr == end &&
+         first <= last;
 }
 
 int usage(std::string_view message) {

@@ -1,5 +1,5 @@
-// The command line of tiercel-sim. Exit status: 0 clean, 3 a checker fired (the last line says which), 2 usage,
-// 4 with --fault and nothing caught.
+// The command line of tiercel-sim. Exit status: 0 clean, 3 a checker fired (the last line says which), 2
+// usage, 4 with --fault and nothing caught.
 //
 // Threads: one thread.
 #pragma once

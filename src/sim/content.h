@@ -16,7 +16,7 @@
 
 namespace tiercel::sim {
 
-inline constexpr std::byte kUntouched{0xEE};      // engine memory that nobody may have written
+inline constexpr std::byte kUntouched{0xEE};         // engine memory that nobody may have written
 inline constexpr std::uint64_t kLayerBytesMin = 16;  // a layer's run must hold its computation and a body
 
 // One computation (forward pass) of one request. Two of them give different bytes for the same page.

@@ -4,7 +4,8 @@
 
 namespace tiercel::sim {
 
-std::vector<Delivery> deliveries(const Scene& scene, const SimOperation& operation, const LoadResult& result) {
+std::vector<Delivery> deliveries(const Scene& scene, const SimOperation& operation,
+                                 const LoadResult& result) {
   const SimTicket& ticket = scene.tickets.at(operation.ticket);
   const Space& space = scene.spaces[operation.space];
   std::vector<Delivery> all;

@@ -16,8 +16,12 @@ Component component(std::string name, std::vector<std::uint64_t> shape) {
   return {std::move(name), std::move(shape), DType::kU8, bytes};
 }
 Group full(std::vector<std::uint32_t> layers, std::uint64_t head_bytes) {
-  return {FullKind{}, Need::kRequired, std::move(layers),
-          {component("k", {1, head_bytes}), component("v", {1, head_bytes})}, false, 1};
+  return {FullKind{},
+          Need::kRequired,
+          std::move(layers),
+          {component("k", {1, head_bytes}), component("v", {1, head_bytes})},
+          false,
+          1};
 }
 Group window(std::vector<std::uint32_t> layers, std::uint64_t tokens, std::uint64_t head_bytes) {
   Group group = full(std::move(layers), head_bytes);
@@ -26,15 +30,23 @@ Group window(std::vector<std::uint32_t> layers, std::uint64_t tokens, std::uint6
   return group;
 }
 Group state(std::vector<std::uint32_t> layers, std::uint64_t conv, std::uint64_t temporal) {
-  return {StateKind{}, Need::kSparse, std::move(layers),
-          {component("conv0", {conv}), component("temporal", {temporal / 8, 8})}, false, 1};
+  return {StateKind{},
+          Need::kSparse,
+          std::move(layers),
+          {component("conv0", {conv}), component("temporal", {temporal / 8, 8})},
+          false,
+          1};
 }
 Group index_keys(std::uint32_t of, std::vector<std::uint32_t> layers) {
   return {FollowerKind{of}, Need::kRequired, std::move(layers), {component("index_k", {2})}, true, 1};
 }
 Group draft(std::uint32_t of, std::vector<std::uint32_t> layers) {
-  Group group{FollowerKind{of}, Need::kOptional, std::move(layers),
-              {component("k", {1, 2}), component("v", {1, 2})}, false, 1};
+  Group group{FollowerKind{of},
+              Need::kOptional,
+              std::move(layers),
+              {component("k", {1, 2}), component("v", {1, 2})},
+              false,
+              1};
   return group;
 }
 
@@ -71,8 +83,7 @@ constexpr SpecName kSpecs[] = {
 
 std::vector<ScenarioModel> models_of(std::string_view name) {
   if (name == "full") return {{model(16, 1, {full({0, 1, 2}, 4)}), 2, "r1"}};
-  if (name == "full_window")
-    return {{model(16, 1, {full({1, 3}, 4), window({0, 2}, 40, 4)}), 2, "r1"}};
+  if (name == "full_window") return {{model(16, 1, {full({1, 3}, 4), window({0, 2}, 40, 4)}), 2, "r1"}};
   if (name == "full_state") return {{model(64, 1, {full({1}, 2), state({0, 2}, 16, 400)}), 2, "r1"}};
   if (name == "hybrid") return {{hybrid(16, 2), 2, "r1"}};
   if (name == "window") return {{model(64, 1, {window({0, 1}, 150, 2)}), 2, "r1"}};
@@ -83,8 +94,7 @@ std::vector<ScenarioModel> models_of(std::string_view name) {
             {model(16, 1, {full({0, 1}, 4), draft(0, {2})}), 10, "r1"},
             {model(64, 2, {full({1}, 2), state({0}, 16, 160)}), 15, "r2"}};
   if (name == "big_snapshot") return {{model(528, 1, {full({1}, 1), state({0}, 64, 9600)}), 2, "r1"}};
-  if (name == "window_state")
-    return {{model(16, 2, {window({1}, 40, 4), state({0, 2}, 16, 120)}), 2, "r1"}};
+  if (name == "window_state") return {{model(16, 2, {window({1}, 40, 4), state({0, 2}, 16, 120)}), 2, "r1"}};
   TIERCEL_CHECK(name.empty());  // not one of spec_names()
   return {};
 }

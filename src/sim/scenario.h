@@ -46,10 +46,10 @@ struct Scenario {
   SimExecutor::Options executor;
   Weather weather;
   std::uint32_t sessions = 3;
-  std::uint32_t salts = 2;         // tenants among them
-  bool quotas = false;             // namespaces with a minimum and a maximum of bytes
+  std::uint32_t salts = 2;  // tenants among them
+  bool quotas = false;      // namespaces with a minimum and a maximum of bytes
   std::uint64_t prompt_pages_max = 10;
-  bool history_complete = true;    // large enough to forget nothing in a run
+  bool history_complete = true;  // large enough to forget nothing in a run
 };
 
 // Requires: `spec` is one of spec_names(). Cost: nothing; the same for the same arguments, always.

@@ -13,8 +13,8 @@ Scene::Scene(Scenario chosen, std::uint64_t seed_value)
     : scenario(std::move(chosen)), seed(seed_value), prng(mix64(seed_value)) {}
 
 const Model& Scene::model_of(const Space& space) const {
-  const auto found = std::find_if(models.begin(), models.end(),
-                                  [&](const Model& each) { return each.id == space.form; });
+  const auto found =
+      std::find_if(models.begin(), models.end(), [&](const Model& each) { return each.id == space.form; });
   TIERCEL_CHECK(found != models.end());
   return *found;
 }
@@ -22,8 +22,7 @@ const Model& Scene::model_of(const Space& space) const {
 std::optional<Computation> Scene::stored_computation(const Space& space, const AuditResidence& residence,
                                                      ShardId shard) const {
   const ClassForm& cls = form_of(space).classes[residence.cls.value()];
-  const auto payload =
-      arena->read(residence.spans[shard.value()], header_bytes(cls), cls.record_bytes);
+  const auto payload = arena->read(residence.spans[shard.value()], header_bytes(cls), cls.record_bytes);
   return whole_payload(cls, record_name(space, residence.key, residence.cls, shard), payload);
 }
 
@@ -96,8 +95,8 @@ Status open_scene(Scene& scene) {
       Client client;
       client.salt = i % scenario.salts;
       client.name = fmt::format("client-{}", i);
-      TIERCEL_ASSIGN_OR_RETURN(
-          client.id, scene.node->open_session(session_options(scene, client.salt, client.name)));
+      TIERCEL_ASSIGN_OR_RETURN(client.id,
+                               scene.node->open_session(session_options(scene, client.salt, client.name)));
       scene.clients.push_back(client);
     }
     for (std::size_t i = 0; i < forms.size(); ++i) {

@@ -32,8 +32,8 @@ struct Prompt {
   std::optional<std::size_t> parent;  // index into Scene::prompts
   Key key;
   KeyChain chain;
-  std::uint64_t length = 0;  // pages of the prefix that ends here
-  std::optional<Probe> probe;  // of a first page
+  std::uint64_t length = 0;      // pages of the prefix that ends here
+  std::optional<Probe> probe;    // of a first page
   std::uint64_t token_seed = 0;  // the same tokens under every namespace
   std::vector<std::size_t> next;
 };
@@ -46,7 +46,7 @@ struct Space {  // one namespace
   std::uint64_t root = 0;  // short_root()
   std::uint64_t bytes_min = 0;
   std::optional<std::uint64_t> bytes_max;
-  bool dead = false;  // of an old weights epoch: nothing of it may be served or stored
+  bool dead = false;                     // of an old weights epoch: nothing of it may be served or stored
   std::vector<std::size_t> first_pages;  // prompts
 };
 
@@ -81,7 +81,7 @@ struct SimTicket {
   Time matched{0};
   std::uint64_t step = 0;
   std::map<std::pair<std::uint64_t, ClassId>, LeaseSeen> leases;  // by page and class
-  bool gone = false;      // released, expired, or its request or session has ended
+  bool gone = false;        // released, expired, or its request or session has ended
   std::uint32_t loads = 0;  // under way
 };
 
@@ -114,10 +114,8 @@ struct SimOperation {
   LoadResult result;
   std::set<std::uint32_t> ready;   // layers whose event has come
   std::uint64_t disturbances = 0;  // Scene::disturbances when it began
-  bool quiescent = false;         // nothing of it touches engine memory any more
-  bool ended() const {
-    return quiescent && (kind == Kind::kLoad ? loaded : source_free && visible);
-  }
+  bool quiescent = false;          // nothing of it touches engine memory any more
+  bool ended() const { return quiescent && (kind == Kind::kLoad ? loaded : source_free && visible); }
 };
 
 struct SimReservation {
@@ -128,7 +126,7 @@ struct SimReservation {
   Computation computation = 0;
   std::vector<StoreItem> items;
   std::vector<StoreOutcome> first;
-  std::vector<std::vector<ArenaSpan>> spans;        // of accepted items, as first told
+  std::vector<std::vector<ArenaSpan>> spans;         // of accepted items, as first told
   std::vector<std::vector<std::byte>> last_written;  // what this client wrote there last
   Time made{0};
   Time deadline{0};
@@ -159,7 +157,7 @@ struct StepView {
   std::string note;  // what it was done to, for people
   Phase phase = Phase::kRunning;
   bool polled = false;
-  std::optional<TicketId> matched;  // answered in this step
+  std::optional<TicketId> matched;     // answered in this step
   std::optional<NamespaceId> storing;  // a store or reservation for this namespace was asked for
   std::optional<AdviceQuery> advice_query;
   std::vector<std::uint64_t> advice;
@@ -195,9 +193,9 @@ struct Scene {
   std::map<TicketId, SimTicket> tickets;
   std::map<OperationId, SimOperation> operations;
   std::map<ReservationId, SimReservation> reservations;
-  std::map<PageId, Time> pins;  // until when
+  std::map<PageId, Time> pins;                         // until when
   std::map<RequestId, std::set<PageId>> failed_loads;  // pages not to be offered to that request again
-  std::vector<std::uint64_t> events_waiting;  // engine events not fired yet
+  std::vector<std::uint64_t> events_waiting;           // engine events not fired yet
   std::uint64_t last_event = 0;
   std::uint64_t last_request = 0;
   bool suspended = false;
@@ -206,9 +204,9 @@ struct Scene {
   // Removals, damage and device errors so far: a load that none of them met must keep to the letter what it
   // may write to.
   std::uint64_t disturbances = 0;
-  std::map<PageId, std::uint64_t> damage_found;  // the step in which a page last left as damaged
+  std::map<PageId, std::uint64_t> damage_found;       // the step in which a page last left as damaged
   std::array<std::uint64_t, 2> device_errors_seen{};  // reads, writes
-  std::uint64_t ran_before_poll = 0;  // tasks whose end the node has been told
+  std::uint64_t ran_before_poll = 0;                  // tasks whose end the node has been told
   // Generations that were resident when their namespace was cleared: out of sight, slots not swept yet.
   std::set<std::uint32_t> cleared_generations;
   std::set<NamespaceId> cleared_spaces;  // ever
@@ -222,18 +220,18 @@ struct Scene {
   RecordName record_name(const Space& space, const Key& key, ClassId cls, ShardId shard) const {
     return {space.root, key, cls, shard};
   }
-  // The computation whose bytes stand in the arena for one shard; nothing when they are nobody's whole record.
+  // The computation whose bytes stand in the arena for one shard; nothing when they are nobody's whole
+  // record.
   std::optional<Computation> stored_computation(const Space& space, const AuditResidence& residence,
                                                 ShardId shard) const;
   // Of all shards; nothing when they disagree.
   std::optional<Computation> stored_computation(const Space& space, const AuditResidence& residence) const;
-  std::uint64_t disturbed() const {
-    return disturbances + device->read_errors() + device->write_errors();
-  }
+  std::uint64_t disturbed() const { return disturbances + device->read_errors() + device->write_errors(); }
 };
 
 // The child number `branch` of `parent` (of the root without one), made when it is new.
-std::size_t prompt_below(Scene& scene, std::size_t space, std::optional<std::size_t> parent, std::size_t branch);
+std::size_t prompt_below(Scene& scene, std::size_t space, std::optional<std::size_t> parent,
+                         std::size_t branch);
 // Opens the node, sessions, forms and namespaces of the scenario.
 Status open_scene(Scene& scene);
 // A namespace of `model` for tenant `salt`; its index.

@@ -14,7 +14,6 @@ void note_loaded(Scene& scene, SimOperation& operation, const Completion& comple
   operation.result = *completion.load;
   const LoadResult& result = operation.result;
   SimTicket& ticket = scene.tickets.at(operation.ticket);
-  --ticket.loads;
   if (!completion.quiescent) scene.coverage.hit("load_quiescent_after_deadline");
   if (result.status.code == Code::kDeadlineExceeded) scene.coverage.hit("load_timed_out");
   if (result.status.code == Code::kCancelled) scene.coverage.hit("load_cancelled");
@@ -22,7 +21,8 @@ void note_loaded(Scene& scene, SimOperation& operation, const Completion& comple
     scene.coverage.hit("load_layered_damaged_after_first_event");
   if (result.status.ok() && result.length < operation.load.length) scene.coverage.hit("load_shortened");
   // Whatever was not delivered may have failed for this request: it may not be offered to it again.
-  if (operation.request == RequestId{} || (result.status.ok() && result.length == operation.load.length)) return;
+  if (operation.request == RequestId{} || (result.status.ok() && result.length == operation.load.length))
+    return;
   const Space& space = scene.spaces[operation.space];
   bool device = false;
   for (std::size_t i = 0; i < ticket.keys.size(); ++i) {
@@ -48,14 +48,16 @@ void note_stored(Scene& scene, SimOperation& operation, const Completion& comple
     if (outcome == StoreOutcome::kExpired) scene.coverage.hit("reservation_expired");
     if (outcome == StoreOutcome::kFailed) scene.coverage.hit("store_copy_failed");
     if (outcome == StoreOutcome::kAborted && operation.cancel_asked) scene.coverage.hit("store_cancelled");
-    if (outcome == StoreOutcome::kStale && scene.spaces[operation.space].dead) scene.coverage.hit("stale_epoch");
+    if (outcome == StoreOutcome::kStale && scene.spaces[operation.space].dead)
+      scene.coverage.hit("stale_epoch");
     if (outcome == StoreOutcome::kStale && scene.cleared_spaces.contains(scene.spaces[operation.space].id))
       scene.coverage.hit("stale_clear");
   }
   // A sparse record of a page that was there when it was accepted and has had another life since.
   const Space& space = scene.spaces[operation.space];
   for (std::size_t i = 0; i < operation.items.size() && i < completion.store.size(); ++i) {
-    if (completion.store[i] != StoreOutcome::kStale || operation.first[i] != StoreOutcome::kAccepted) continue;
+    if (completion.store[i] != StoreOutcome::kStale || operation.first[i] != StoreOutcome::kAccepted)
+      continue;
     if (scene.form_of(space).classes[operation.items[i].cls.value()].required()) continue;
     if (scene.book.presence({space.id, operation.items[i].key}) != 0)
       scene.coverage.hit("attach_lost_to_replacement");
@@ -111,7 +113,8 @@ void note_events(Scene& scene) {
   for (const Event& event : scene.view.events.events) {
     if (event.kind == EventKind::kAttached) scene.coverage.hit("attach");
     if (event.kind == EventKind::kDropped) scene.coverage.hit("dropped_sparse");
-    if (event.kind == EventKind::kRemoved && event.cause == Cause::kEvicted) scene.coverage.hit("evicted_page");
+    if (event.kind == EventKind::kRemoved && event.cause == Cause::kEvicted)
+      scene.coverage.hit("evicted_page");
     if (event.kind == EventKind::kRemoved) scene.pins.erase({event.ns, event.key});
   }
   scene.coverage.hit("events_lost", scene.view.events.lost);
@@ -147,6 +150,16 @@ void note_audit(Scene& scene) {
     if (!reservation.ended && scene.clock.now() >= reservation.deadline) reservation.quarantine_seen = true;
 }
 
+// What has ended is forgotten, so that long runs cost no more a step than short ones.
+void forget_ended(Scene& scene) {
+  for (const auto& [id, operation] : scene.operations)
+    if (operation.ended() && operation.kind == SimOperation::Kind::kLoad)
+      --scene.tickets.at(operation.ticket).loads;
+  std::erase_if(scene.operations, [](const auto& each) { return each.second.ended(); });
+  std::erase_if(scene.tickets, [](const auto& each) { return each.second.gone && each.second.loads == 0; });
+  std::erase_if(scene.reservations, [](const auto& each) { return each.second.ended; });
+}
+
 }  // namespace
 
 void note_match(Scene& scene) {
@@ -179,6 +192,7 @@ void settle(Scene& scene) {
   for (const Completion& completion : scene.view.completions) note_completion(scene, completion);
   note_events(scene);
   note_audit(scene);
+  forget_ended(scene);
 }
 
 }  // namespace tiercel::sim

@@ -17,7 +17,9 @@ std::uint64_t step_now = 0;
 class Run final {
  public:
   Run(const RunOptions& options, std::string_view spec)
-      : options_(options), scene_(make_scenario(spec, options.seed), options.seed), checkers_(all_checkers()) {}
+      : options_(options),
+        scene_(make_scenario(spec, options.seed), options.seed),
+        checkers_(all_checkers()) {}
 
   std::optional<Caught> all() {
     step_now = 0;

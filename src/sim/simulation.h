@@ -15,7 +15,7 @@ namespace tiercel::sim {
 struct RunOptions {
   std::uint64_t seed = 1;
   std::uint64_t steps = 0;
-  std::string spec;   // empty: the one that the seed takes
+  std::string spec;    // empty: the one that the seed takes
   bool trace = false;  // prints each step's action
 };
 

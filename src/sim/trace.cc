@@ -9,23 +9,25 @@ std::string short_key(const Key& key) { return to_hex(key).substr(0, 6); }
 
 std::string describe(const SimOperation& operation) {
   if (operation.kind == SimOperation::Kind::kLoad) {
-    std::string text = fmt::format("  load {} of ticket {}: {} pages{}, event {}, {} ms\n", operation.id.value(),
-                                   operation.ticket.value(), operation.load.length,
-                                   operation.load.mode == LoadMode::kLayered ? " layered" : "", operation.event,
-                                   (operation.deadline - operation.issued) / std::chrono::milliseconds(1));
+    std::string text =
+        fmt::format("  load {} of ticket {}: {} pages{}, event {}, {} ms\n", operation.id.value(),
+                    operation.ticket.value(), operation.load.length,
+                    operation.load.mode == LoadMode::kLayered ? " layered" : "", operation.event,
+                    (operation.deadline - operation.issued) / std::chrono::milliseconds(1));
     for (const LoadTarget& target : operation.load.targets)
       text += fmt::format("    class {} shard {}: {} slots\n", target.cls.value(), target.shard.value(),
                           target.slots.size());
     return text;
   }
-  std::string text = fmt::format("  {} {} of request {} session {}: event {}, {} ms\n",
-                                 operation.kind == SimOperation::Kind::kStore ? "store" : "commit",
-                                 operation.id.value(), operation.request.value(), operation.session.value(),
-                                 operation.event, (operation.deadline - operation.issued) / std::chrono::milliseconds(1));
+  std::string text =
+      fmt::format("  {} {} of request {} session {}: event {}, {} ms\n",
+                  operation.kind == SimOperation::Kind::kStore ? "store" : "commit", operation.id.value(),
+                  operation.request.value(), operation.session.value(), operation.event,
+                  (operation.deadline - operation.issued) / std::chrono::milliseconds(1));
   for (std::size_t i = 0; i < operation.items.size(); ++i)
     text += fmt::format("    page {} ({}) class {} shard {}: {}\n", short_key(operation.items[i].key),
-                        operation.items[i].length, operation.items[i].cls.value(), operation.items[i].shard.value(),
-                        outcome_name(operation.first[i]));
+                        operation.items[i].length, operation.items[i].cls.value(),
+                        operation.items[i].shard.value(), outcome_name(operation.first[i]));
   return text;
 }
 
@@ -41,7 +43,8 @@ std::string describe(const Completion& completion) {
   text += "\n";
   if (!completion.load) return text;
   for (const auto& outcomes : completion.load->outcomes) {
-    static constexpr char kLetters[] = "n-dm!.";  // not needed, skipped, delivered, missing, damaged, not delivered
+    static constexpr char kLetters[] =
+        "n-dm!.";  // not needed, skipped, delivered, missing, damaged, not delivered
     text += "    ";
     for (const ItemOutcome outcome : outcomes) text += kLetters[static_cast<std::size_t>(outcome)];
     text += "\n";
@@ -57,13 +60,15 @@ std::string describe(const Event& event) {
 }
 
 std::string describe(const SimTicket& ticket) {
-  std::string text = fmt::format("  ticket {} of request {} session {}: first page {}, held {}, lengths {}\n   ",
-                                 ticket.id.value(), ticket.request.value(), ticket.session.value(), ticket.first_page,
-                                 fmt::join(ticket.held, ","), fmt::join(ticket.view.lengths, ","));
+  std::string text =
+      fmt::format("  ticket {} of request {} session {}: first page {}, held {}, lengths {}\n   ",
+                  ticket.id.value(), ticket.request.value(), ticket.session.value(), ticket.first_page,
+                  fmt::join(ticket.held, ","), fmt::join(ticket.view.lengths, ","));
   for (const Key& key : ticket.keys) text += " " + short_key(key);
   text += "\n";
   for (const Miss& miss : ticket.view.missed)
-    text += fmt::format("    page {}: {} x {} {}\n", miss.first_page, miss.pages, reason_name(miss.reason), miss.field);
+    text += fmt::format("    page {}: {} x {} {}\n", miss.first_page, miss.pages, reason_name(miss.reason),
+                        miss.field);
   return text;
 }
 
@@ -84,9 +89,10 @@ std::string describe_step(const Scene& scene) {
   for (const Event& event : view.events.events) text += describe(event);
   for (const AuditResidence& each : view.after.residences)
     if (each.state != ResidenceState::kResident || each.copies + each.leases != 0)
-      text += fmt::format("  in use: page {} class {} generation {} state {} session {} leases {} copies {}\n",
-                          short_key(each.key), each.cls.value(), each.generation, static_cast<int>(each.state),
-                          each.session.value(), each.leases, each.copies);
+      text +=
+          fmt::format("  in use: page {} class {} generation {} state {} session {} leases {} copies {}\n",
+                      short_key(each.key), each.cls.value(), each.generation, static_cast<int>(each.state),
+                      each.session.value(), each.leases, each.copies);
   if (!view.note.empty()) text += fmt::format("  {}\n", view.note);
   return text;
 }

@@ -20,9 +20,9 @@ namespace tiercel::sim {
 class SimExecutor final : public Executor {
  public:
   struct Options {
-    bool in_order = false;      // oldest ready task first; else any
-    bool at_once = false;       // runs each task inside submit()
-    double held_back = 0.05;    // share of tasks that wait for many rounds
+    bool in_order = false;          // oldest ready task first; else any
+    bool at_once = false;           // runs each task inside submit()
+    double held_back = 0.05;        // share of tasks that wait for many rounds
     std::uint64_t rounds_max = 60;  // for at most so many
   };
   SimExecutor(Options options, std::uint64_t seed) : options_(options), prng_(seed) {}
