@@ -96,6 +96,8 @@ void History::forget_namespace(NamespaceId ns) {
   past.incomplete = false;
 }
 
-std::uint64_t History::nominal_bytes() const { return entries_max_ * kHistoryEntryBytes + filter_.bytes(); }
+std::uint64_t History::nominal_bytes(std::uint64_t entries) {
+  return entries * kHistoryEntryBytes + KeyFilter::bytes(entries, kFilterBitsPerEntry);
+}
 
 }  // namespace tiercel

@@ -59,7 +59,9 @@ class History final {
   void forget_namespace(NamespaceId ns);
   Time filter_since() const { return filter_.since(); }
   std::uint64_t forgotten() const { return forgotten_; }  // entries dropped for room
-  std::uint64_t nominal_bytes() const;                    // constant after construction
+  std::uint64_t nominal_bytes() const { return nominal_bytes(entries_max_); }
+  // Of a history of so many entries; nothing is allocated. Requires: entries ≤ 2^36.
+  static std::uint64_t nominal_bytes(std::uint64_t entries);
 
  private:
   struct PageName {

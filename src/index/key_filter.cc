@@ -66,8 +66,8 @@ bool KeyFilter::contains(NamespaceId ns, const Key& key) const {
   return half_contains(halves_[newer_], probes) || half_contains(halves_[1 - newer_], probes);
 }
 
-std::uint64_t KeyFilter::bytes() const {
-  return (halves_[0].words.size() + halves_[1].words.size()) * sizeof(std::uint64_t);
+std::uint64_t KeyFilter::bytes(std::uint64_t entries, std::uint64_t bits_per_entry) {
+  return 2 * ceil_div(entries * bits_per_entry, kWordBits) * sizeof(std::uint64_t);
 }
 
 }  // namespace tiercel

@@ -24,7 +24,8 @@ class KeyFilter final {
   bool contains(NamespaceId ns, const Key& key) const;
   // Every key added at this moment or later is contained. A key added before may have been lost.
   Time since() const { return halves_[1 - newer_].start; }
-  std::uint64_t bytes() const;  // of both halves
+  // Of both halves of such a filter.
+  static std::uint64_t bytes(std::uint64_t entries, std::uint64_t bits_per_entry);
 
  private:
   struct Half {

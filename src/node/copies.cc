@@ -36,7 +36,8 @@ void Node::State::pump() {
     PendingCopy& next = pending_copies.front();
     if (stats.in_flight_bytes + next.bytes > options.in_flight_bytes_max) return;
     stats.in_flight_bytes += next.bytes;
-    running_copies[{next.operation, next.index}] = RunningCopy{next.residence, next.bytes};
+    running_copies[{next.operation, next.index}] =
+        RunningCopy{next.residence, next.bytes, next.copy.kind, next.copy.verify, next.verifies};
     std::unique_ptr<Task> task = make_copy_task(next.operation, next.index, std::move(next.copy), world.arena,
                                                 world.device, copies_done);
     pending_copies.pop_front();
@@ -75,7 +76,9 @@ std::size_t Node::State::finish_copies() {
     if (set != nullptr && set->copies != 0) --set->copies;
     if (load != loads.end()) {
       load->second.items[done.index].status = done.status;
-      if (done.status.ok() && set != nullptr) set->verified = true;
+      if (done.status.ok() && set != nullptr) set->verified |= copy.verifies;
+      if (done.status.ok() && copy.kind == CopyKind::kLoad)
+        (copy.verify ? stats.verified_bytes : stats.unverified_bytes) += copy.bytes;
       if (--load->second.outstanding == 0) load_step(load->second);
     } else if (store != stores.end()) {
       store_copy_done(store->second, done.index, done.status);

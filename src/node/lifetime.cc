@@ -39,7 +39,10 @@ Events Node::drain_events() {
 
 Result<SessionId> Node::open_session(SessionOptions options) {
   State& s = *state_;
-  const SessionId id(static_cast<std::uint32_t>(s.next_id()));
+  const auto number = s.next_small_id();
+  if (!number)
+    return error(Code::kResourceExhausted, "open_session: 2^32 sessions were opened; open the node anew");
+  const SessionId id(*number);
   Session session;
   session.id = id;
   session.bytes_max = options.bytes_max.value_or(
@@ -74,13 +77,16 @@ void Node::State::cancel_store(Store& store, Ending why) {
   end_store_if_done(id);
 }
 
+void Node::State::cancel_operation(OperationId id) {
+  if (const auto load = loads.find(id); load != loads.end())
+    cancel_load(load->second, Status{Code::kCancelled, "load: cancelled"});
+  else if (const auto store = stores.find(id); store != stores.end())
+    cancel_store(store->second, Ending::kAborted);
+}
+
 void Node::cancel(OperationId operation) {
-  State& s = *state_;
-  if (const auto load = s.loads.find(operation); load != s.loads.end())
-    s.cancel_load(load->second, Status{Code::kCancelled, "load: cancelled"});
-  else if (const auto store = s.stores.find(operation); store != s.stores.end())
-    s.cancel_store(store->second, Ending::kAborted);
-  s.pump();
+  state_->cancel_operation(operation);
+  state_->pump();
 }
 
 Status Node::request_begin(SessionId session, RequestId request) {
@@ -124,10 +130,11 @@ void Node::request_abort(RequestId request) {
   const auto of_request = [&](const auto& thing) { return thing.request == request; };
   for (const OperationId id :
        ids_where(s.loads, [&](const Load& load) { return s.tickets.at(load.ticket).request == request; }))
-    cancel(id);
-  for (const OperationId id : ids_where(s.stores, of_request)) cancel(id);
+    s.cancel_operation(id);
+  for (const OperationId id : ids_where(s.stores, of_request)) s.cancel_operation(id);
   for (const ReservationId id : ids_where(s.reservations, of_request)) abort(id);
   request_end(request);
+  s.pump();
 }
 
 Status Node::close_session(SessionId session) {
@@ -137,8 +144,8 @@ Status Node::close_session(SessionId session) {
   const auto of_session = [&](const auto& thing) { return thing.session == session; };
   for (const OperationId id :
        ids_where(s.loads, [&](const Load& load) { return s.tickets.at(load.ticket).session == session; }))
-    cancel(id);
-  for (const OperationId id : ids_where(s.stores, of_session)) cancel(id);
+    s.cancel_operation(id);
+  for (const OperationId id : ids_where(s.stores, of_session)) s.cancel_operation(id);
   for (const ReservationId id : ids_where(s.reservations, of_session)) abort(id);
   for (const TicketId id : ids_where(s.tickets, of_session)) s.drop_ticket(id);
   for (const RequestId id : ids_where(s.requests, of_session)) s.forget_request(id);
@@ -163,7 +170,7 @@ void Node::pin(NamespaceId ns, std::span<const Key> keys, Duration ttl) {
     Page* page = s.find(ns, key);
     if (page == nullptr || !page->visible) continue;
     s.unpin_page(*page);
-    page->pinned_until = s.now() + ttl;
+    page->pinned_until = later(s.now(), ttl);
     s.pins.insert({page->pinned_until, page->name});
     ++s.stats.pinned_pages;
   }
@@ -172,14 +179,19 @@ void Node::pin(NamespaceId ns, std::span<const Key> keys, Duration ttl) {
 void Node::unpin(NamespaceId ns, std::span<const Key> keys) {
   State& s = *state_;
   if (!s.knows(ns)) return;
-  for (const Key& key : keys)
-    if (Page* page = s.find(ns, key); page != nullptr) s.unpin_page(*page);
+  for (const Key& key : keys) {
+    const auto at = s.pages.find(PageName{ns, key});  // cleared ones too
+    if (at == s.pages.end()) continue;
+    s.unpin_page(at->second);
+    s.prune(&at->second);
+  }
 }
 
 void Node::touch(NamespaceId ns, std::span<const Key> keys, RequestId request) {
   State& s = *state_;
   if (!s.knows(ns)) return;
-  const Access access = s.access_of(request, SessionId{});
+  // A request that is not under way is not begun by a touch.
+  const Access access = s.access_of(s.requests.contains(request) ? request : RequestId{}, SessionId{});
   for (const Key& key : keys)
     if (Page* page = s.find(ns, key); page != nullptr && page->visible) s.touch_page(*page, access);
 }
@@ -242,8 +254,8 @@ std::size_t Node::State::expire_residences() {
     set->state = ResidenceState::kQuarantined;
     stats.quarantined_bytes += set->payload_bytes;
     ++stats.quarantines;
-    for (auto& [reservation_id, reservation] : reservations)
-      for (const std::uint64_t member : reservation.residences) reservation.expired |= member == id;
+    for (const ReservationId holder : set->holders)
+      if (const auto at = reservations.find(holder); at != reservations.end()) at->second.expired = true;
   }
   return done;
 }
@@ -319,8 +331,8 @@ void Node::suspend() {
   State& s = *state_;
   if (s.suspended) return;
   s.suspended = s.suspending = true;
-  for (const OperationId id : ids_where(s.loads, [](const Load&) { return true; })) cancel(id);
-  for (const OperationId id : ids_where(s.stores, [](const Store&) { return true; })) cancel(id);
+  for (const OperationId id : ids_where(s.loads, [](const Load&) { return true; })) s.cancel_operation(id);
+  for (const OperationId id : ids_where(s.stores, [](const Store&) { return true; })) s.cancel_operation(id);
   s.finish_suspension();
 }
 
@@ -328,13 +340,17 @@ void Node::State::finish_suspension() {
   if (!suspending || !running_copies.empty()) return;
   suspending = false;
   for (auto& [id, form] : forms) form->engine.clear();
+  if (std::exchange(resume_when_quiet, false)) suspended = false;
   Completion completion;
   completion.kind = CompletionKind::kSuspended;
   give(std::move(completion));
 }
 
 void Node::resume() {
-  if (!state_->suspending) state_->suspended = false;
+  if (state_->suspending)
+    state_->resume_when_quiet = true;
+  else
+    state_->suspended = false;
 }
 
 // ---- running ----

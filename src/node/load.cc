@@ -65,6 +65,10 @@ Status Node::State::check_layers(LoadRequest& request, const Ticket& ticket) con
     if (!known.contains(layer)) return bad(fmt::format("layer {} is in none of the target classes", layer));
     if (!seen.insert(layer).second) return bad(fmt::format("layer {} is listed twice", layer));
   }
+  if (seen.size() != known.size())
+    return bad(fmt::format(
+        "{} layers are listed, the target classes have {}; list them all, or none for ascending order",
+        seen.size(), known.size()));
   return {};
 }
 
@@ -100,8 +104,10 @@ Result<OperationId> Node::load(LoadRequest request) {
   load.id = id;
   load.ticket = request.ticket;
   load.form = s.space_of(ticket.ns).form;
-  load.deadline = s.now() + request.deadline.value_or(s.options.operation_deadline);
+  load.deadline = later(s.now(), request.deadline.value_or(s.options.operation_deadline));
   load.request = std::move(request);
+  for (const LoadTarget& target : load.request.targets)
+    load.engine.push_back(load.form->engine.at({target.cls, target.shard}));
   s.operation_deadlines.emplace(load.deadline, id);
   ++ticket.loads;
   ++s.stats.loads;
@@ -139,57 +145,65 @@ Presence Node::State::load_presence(const Load& load, const Ticket& ticket, std:
 
 void Node::State::attempt(Load& load, std::uint64_t at_most) {
   Ticket& ticket = tickets.at(load.ticket);
-  std::vector<Presence> presence;
-  for (std::uint64_t page = ticket.view.first_page; page < at_most; ++page)
-    presence.push_back(load_presence(load, ticket, page));
-  const ResumeAnswer rule =
-      restorable(*load.form->form, ResumeQuery{presence, ticket.view.first_page, ticket.held, UINT64_MAX});
-  load.length = 0;
-  for (const std::uint64_t length : rule.lengths)
-    if (length <= at_most) load.length = length;
-  gather(load, ticket);
+  for (;;) {
+    std::vector<Presence> presence;
+    for (std::uint64_t page = ticket.view.first_page; page < at_most; ++page)
+      presence.push_back(load_presence(load, ticket, page));
+    const ResumeAnswer rule =
+        restorable(*load.form->form, ResumeQuery{presence, ticket.view.first_page, ticket.held, UINT64_MAX});
+    load.length = 0;
+    for (const std::uint64_t length : rule.lengths)
+      if (length <= at_most) load.length = length;
+    if (gather(load, ticket)) break;
+    at_most = load.length;  // something could not be leased: what it was needed for is out of reach
+  }
   start_verify(load);
 }
 
-void Node::State::gather(Load& load, Ticket& ticket) {
+// False: a record of this length could not be leased within the session's bound; it is marked as failed.
+bool Node::State::gather(Load& load, Ticket& ticket) {
   load.items.clear();
   for (std::size_t t = 0; t < load.request.targets.size(); ++t) {
     const ClassForm& cls = load.form->form->classes[load.request.targets[t].cls.value()];
+    const std::uint64_t held = ticket.held[cls.id.value()];
     if (cls.is_state()) {
-      if (load.length > ticket.view.first_page && load.length != ticket.held[cls.id.value()])
-        gather_item(load, ticket, t, load.length - 1);
+      if (load.length > ticket.view.first_page && load.length != held &&
+          !gather_item(load, ticket, t, load.length - 1))
+        return false;
       continue;
     }
-    for (std::uint64_t page = std::max(ticket.view.first_page, ticket.held[cls.id.value()]);
-         page < load.length; ++page)
-      if (needs(cls, load.length, page) || cls.optional()) gather_item(load, ticket, t, page);
+    for (std::uint64_t page = std::max(ticket.view.first_page, held); page < load.length; ++page)
+      if ((needs(cls, load.length, page) || cls.optional()) && !gather_item(load, ticket, t, page))
+        return false;
   }
+  return true;
 }
 
-void Node::State::gather_item(Load& load, Ticket& ticket, std::size_t target, std::uint64_t page) {
+bool Node::State::gather_item(Load& load, Ticket& ticket, std::size_t target, std::uint64_t page) {
   const LoadTarget& where = load.request.targets[target];
   const ClassForm& cls = load.form->form->classes[where.cls.value()];
   LoadItem item;
   item.target = target;
   item.entry = cls.is_state() ? 0 : page - ticket.view.first_page;
   item.page = page;
-  if (where.slots[item.entry] == kSkipSlot || load.delivered.contains({target, page})) return;
-  if (load.failed.contains({page, cls.id})) return;  // an optional one: reported, never in the way
-  const Lease* lease = lease_of(ticket, page, cls.id);
-  if (lease == nullptr) {
+  if (where.slots[item.entry] == kSkipSlot || load.delivered.contains({target, page})) return true;
+  if (load.failed.contains({page, cls.id})) return true;  // an optional one: reported, never in the way
+  if (const Lease* lease = lease_of(ticket, page, cls.id); lease != nullptr) {
+    if (!servable(*lease)) return true;
+    item.residence = lease->residence;
+  } else {
     Page* at = find(ticket.ns, ticket.keys[page - ticket.view.first_page]);
     Residence* set = at != nullptr && at->visible ? at->sets[cls.id.value()] : nullptr;
-    if (set == nullptr || set->state != ResidenceState::kResident) return;
+    if (set == nullptr || set->state != ResidenceState::kResident) return true;
+    if (!within_bound(ticket.session, set->payload_bytes)) {
+      load.failed.insert({page, cls.id});
+      return cls.optional();
+    }
     add_lease(ticket, *set, page);
-    std::sort(ticket.leases.begin(), ticket.leases.end(), [](const Lease& a, const Lease& b) {
-      return std::pair(a.page, a.cls) < std::pair(b.page, b.cls);
-    });
     item.residence = set->id;
-  } else {
-    if (!servable(*lease)) return;
-    item.residence = lease->residence;
   }
   load.items.push_back(item);
+  return true;
 }
 
 // ---- copies ----
@@ -205,6 +219,19 @@ std::optional<LayerRange> Node::State::layers_of(const Load& load, const ClassFo
   return std::nullopt;
 }
 
+// Contract §8. Sampling draws for each load anew: no record is always passed over.
+bool Node::State::verification_due(const Load& load, const Residence& set, ShardId shard) const {
+  switch (options.verification) {
+    case Verification::kAlways:
+      return true;
+    case Verification::kOncePerResidency:
+      return (set.verified >> shard.value() & 1) == 0;
+    case Verification::kSampled:
+      return mix64(world.seed ^ set.id ^ mix64(load.id.value())) % options.sampled_one_in == 0;
+  }
+  return true;
+}
+
 void Node::State::start_verify(Load& load) {
   load.phase = LoadPhase::kVerify;
   for (std::size_t i = 0; i < load.items.size(); ++i) {
@@ -214,15 +241,14 @@ void Node::State::start_verify(Load& load) {
     const LoadTarget& target = load.request.targets[item.target];
     const ClassForm& cls = load.form->form->classes[target.cls.value()];
     const auto layers = layers_of(load, cls);
-    const bool due = options.verification == Verification::kAlways ||
-                     (options.verification == Verification::kOncePerResidency && !set.verified) ||
-                     (options.verification == Verification::kSampled &&
-                      mix64(world.seed ^ set.id) % options.sampled_one_in == 0);
+    const bool due = verification_due(load, set, target.shard);
     if (!layers || !due || TIERCEL_FAULT(load_writes_behind_length)) continue;
     PendingCopy copy{load.id, i, set.id, run_bytes(cls, *layers), {}};
     copy.copy.kind = CopyKind::kVerify;
     copy.copy.place = place_of(set, target.shard);
     copy.copy.layers = *layers;
+    if (layers->first == 0 && layers->last == cls.layers.size())
+      copy.verifies = std::uint64_t{1} << target.shard.value();
     ++load.outstanding;
     queue_copy(std::move(copy), 0);
   }
@@ -246,15 +272,12 @@ void Node::State::start_copy(Load& load) {
     PendingCopy copy{load.id, i, set->id, run_bytes(cls, *layers), {}};
     copy.copy.kind = CopyKind::kLoad;
     copy.copy.place = place_of(*set, target.shard);
-    copy.copy.engine = load.form->engine.at({target.cls, target.shard});
+    copy.copy.engine = load.engine[item.target];
     copy.copy.slot = target.slots[item.entry];
     copy.copy.layers = *layers;
-    const bool sampled = options.verification == Verification::kSampled &&
-                         mix64(world.seed ^ set->id) % options.sampled_one_in != 0;
-    copy.copy.verify =
-        !(sampled || (options.verification == Verification::kOncePerResidency && set->verified) ||
-          TIERCEL_FAULT(count_damaged_as_hit));
-    (copy.copy.verify ? stats.verified_bytes : stats.unverified_bytes) += copy.bytes;
+    copy.copy.verify = verification_due(load, *set, target.shard) && !TIERCEL_FAULT(count_damaged_as_hit);
+    if (copy.copy.verify && layers->first == 0 && layers->last == cls.layers.size())
+      copy.verifies = std::uint64_t{1} << target.shard.value();
     ++load.outstanding;
     queue_copy(std::move(copy), load.request.after_event);
   }

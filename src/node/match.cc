@@ -27,11 +27,37 @@ Access Node::State::access_of(RequestId request, SessionId session) {
   return Access{known != nullptr ? known->sequence : ++last_sequence, now()};
 }
 
+// A session sees only its own tenant's namespaces; a request belongs to the session that began it.
+Status Node::State::check_session(std::string_view call, SessionId session, NamespaceId ns,
+                                  RequestId request) const {
+  const auto bad = [&](std::string why) {
+    return Status{Code::kInvalidArgument, fmt::format("{}: {}", call, why)};
+  };
+  const auto opened = sessions.find(session);
+  if (opened == sessions.end()) return bad(fmt::format("session {} is not open", session.value()));
+  if (!knows(ns)) return bad(fmt::format("namespace {} is not open", ns.value()));
+  if (namespaces.at(ns)->identity.tenant_salt != opened->second.options.tenant_salt)
+    return bad(fmt::format("namespace {} is another tenant's; open it from session {}", ns.value(),
+                           session.value()));
+  const auto known = requests.find(request);
+  if (known != requests.end() && known->second.session != session)
+    return bad(fmt::format("request {} is under way in session {}; use another number", request.value(),
+                           known->second.session.value()));
+  if (known == requests.end() && request != RequestId{} && requests.size() >= options.requests_max)
+    return Status{
+        Code::kResourceExhausted,
+        fmt::format("{}: {} requests are under way; end some (requests_max)", call, requests.size())};
+  if (completions.size() >= options.completions_max)
+    return Status{
+        Code::kResourceExhausted,
+        fmt::format("{}: {} completions wait; drain them (completions_max)", call, completions.size())};
+  return {};
+}
+
 Status Node::State::check_match(const MatchQuery& query) const {
   const auto bad = [](std::string why) { return Status{Code::kInvalidArgument, "match: " + std::move(why)}; };
-  if (!sessions.contains(query.session))
-    return bad(fmt::format("session {} is not open", query.session.value()));
-  if (!knows(query.ns)) return bad(fmt::format("namespace {} is not open", query.ns.value()));
+  if (Status status = check_session("match", query.session, query.ns, query.request); !status.ok())
+    return status;
   const Namespace& ns = *namespaces.at(query.ns);
   const std::size_t classes = ns.form->form->classes.size();
   if (!query.held.empty() && query.held.size() != classes)
@@ -69,7 +95,7 @@ Result<TicketId> Node::match(const MatchQuery& query) {
   ticket.held.assign(query.held.begin(), query.held.end());
   ticket.held.resize(s.space_of(query.ns).form->form->classes.size());
   ticket.view.first_page = query.first_page;
-  ticket.expires = s.now() + s.options.ticket_ttl;
+  ticket.expires = later(s.now(), s.options.ticket_ttl);
   s.ticket_deadlines.emplace(ticket.expires, id);
   s.answer(ticket, query, request);
   s.remember_probe(query);
@@ -129,7 +155,8 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
       while (rule.lengths.back() > held) rule.lengths.pop_back();
     }
   }
-  while (!lease_for(ticket, found, rule.lengths.back())) rule.lengths.pop_back();  // length 0 leases nothing
+  for (std::uint64_t fits = 0; (fits = lease_for(ticket, found, rule.lengths.back())) < rule.lengths.back();)
+    while (rule.lengths.back() > fits) rule.lengths.pop_back();  // length 0 leases nothing
   view.lengths = std::move(rule.lengths);
   view.length = view.lengths.back();
   foresee(ticket, query, access.sequence);
@@ -274,7 +301,10 @@ void Node::State::touch_page(Page& page, const Access& access) {
 
 void Node::State::add_lease(Ticket& ticket, Residence& set, std::uint64_t page) {
   ++set.leases;
-  ticket.leases.push_back({set.id, page, set.cls, set.generation});
+  const auto place = std::upper_bound(
+      ticket.leases.begin(), ticket.leases.end(), std::pair(page, set.cls),
+      [](const auto& wanted, const Lease& lease) { return wanted < std::pair(lease.page, lease.cls); });
+  ticket.leases.insert(place, {set.id, page, set.cls, set.generation});
   ticket.leased_bytes += set.payload_bytes;
   stats.leased_bytes += set.payload_bytes;
   sessions.at(ticket.session).leased_bytes += set.payload_bytes;
@@ -287,10 +317,17 @@ const Lease* Node::State::lease_of(const Ticket& ticket, std::uint64_t page, Cla
   return at != ticket.leases.end() && at->page == page && at->cls == cls ? &*at : nullptr;
 }
 
-bool Node::State::lease_for(Ticket& ticket, std::span<Page* const> found, std::uint64_t length) {
+bool Node::State::within_bound(SessionId id, std::uint64_t bytes) const {
+  const Session& session = sessions.at(id);
+  const std::uint64_t charged = session.leased_bytes + session.reserved_bytes;
+  return bytes == 0 || (charged <= session.bytes_max && bytes <= session.bytes_max - charged);
+}
+
+// Returns `length`; or, with nothing leased, a shorter length beyond which none can fit either.
+std::uint64_t Node::State::lease_for(Ticket& ticket, std::span<Page* const> found, std::uint64_t length) {
   const StorageForm& model = *space_of(ticket.ns).form->form;
   std::vector<std::pair<Residence*, std::uint64_t>> wanted;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0, required_bytes = 0;
   for (std::uint64_t page = ticket.view.first_page; page < length; ++page) {
     const Page* at = found[page - ticket.view.first_page];
     if (at == nullptr) continue;
@@ -302,12 +339,14 @@ bool Node::State::lease_for(Ticket& ticket, std::span<Page* const> found, std::u
       if (set == nullptr || set->state != ResidenceState::kResident) continue;
       wanted.emplace_back(set, page);
       bytes += set->payload_bytes;
+      if (cls.required()) required_bytes += set->payload_bytes;
     }
+    // What every longer prefix needs too is already too much.
+    if (!within_bound(ticket.session, required_bytes)) return page;
   }
-  const Session& session = sessions.at(ticket.session);
-  if (bytes != 0 && session.leased_bytes + session.reserved_bytes + bytes > session.bytes_max) return false;
+  if (!within_bound(ticket.session, bytes)) return length - 1;
   for (const auto& [set, page] : wanted) add_lease(ticket, *set, page);
-  return true;
+  return length;
 }
 
 void Node::State::end_leases(Ticket& ticket) {

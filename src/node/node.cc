@@ -14,7 +14,7 @@
 namespace tiercel {
 
 std::uint64_t book_bytes(const NodeOptions& options) {
-  return options.index_pages_max * kIndexEntryBytes + History(options.history_entries).nominal_bytes() +
+  return options.index_pages_max * kIndexEntryBytes + History::nominal_bytes(options.history_entries) +
          ReuseModel::nominal_bytes(options.advice_entries);
 }
 
@@ -56,9 +56,11 @@ Result<std::unique_ptr<Node>> Node::open(NodeOptions options, World world) {
   if (options.index_pages_max == 0)
     options.index_pages_max = std::max<std::uint64_t>(1024, options.host_bytes / (64 << 10));
   if (options.history_entries == 0) options.history_entries = options.index_pages_max;
-  if (options.index_pages_max > kSizeMax / 4096 || options.advice_entries > kSizeMax / 4096)
-    return bad(fmt::format("index_pages_max is {} and advice_entries {}, wanted at most 2^51",
-                           options.index_pages_max, options.advice_entries));
+  constexpr std::uint64_t kEntriesMax = std::uint64_t{1} << 36;
+  if (std::max({options.index_pages_max, options.history_entries, options.advice_entries}) > kEntriesMax)
+    return bad(
+        fmt::format("index_pages_max is {}, history_entries {}, advice_entries {}: wanted at most 2^36 each",
+                    options.index_pages_max, options.history_entries, options.advice_entries));
   if (options.advice_entries == 0) options.advice_entries = 2 * options.index_pages_max;
   const std::uint64_t books = book_bytes(options);
   if (books > options.host_bytes || options.host_bytes - books < options.extent_bytes)
@@ -98,7 +100,10 @@ Result<FormId> Node::open_form(FormOptions options) {
   for (const auto& [id, known] : s.forms)
     if (*known->form == made) return id;
   auto form = std::make_unique<Form>();
-  form->id = FormId(static_cast<std::uint32_t>(s.next_id()));
+  const auto number = s.next_small_id();
+  if (!number)
+    return error(Code::kResourceExhausted, "open_form: 2^32 forms were opened; open the node anew");
+  form->id = FormId(*number);
   form->form = std::make_shared<const StorageForm>(std::move(made));
   for (const ClassForm& cls : form->form->classes) {
     const Presence bit = Presence{1} << cls.id.value();
@@ -141,9 +146,16 @@ Result<NamespaceId> Node::open_namespace(SessionId session, FormId form_id, Name
   auto ns = std::make_unique<Namespace>();
   ns->root = root_digest(options.identity);
   if (const auto known = s.namespace_by_content.find({ns->root, form_id});
-      known != s.namespace_by_content.end())
+      known != s.namespace_by_content.end()) {
+    Namespace& again = s.space_of(known->second);
+    again.bytes_min = options.bytes_min;
+    again.bytes_max = options.bytes_max;
     return known->second;
-  ns->id = NamespaceId(static_cast<std::uint32_t>(s.next_id()));
+  }
+  const auto number = s.next_small_id();
+  if (!number)
+    return error(Code::kResourceExhausted, "open_namespace: 2^32 namespaces were opened; open the node anew");
+  ns->id = NamespaceId(*number);
   ns->form = form->second.get();
   ns->identity = std::move(options.identity);
   ns->bytes_min = options.bytes_min;

@@ -54,7 +54,9 @@ struct NodeOptions {
   std::uint64_t move_bytes_max = 8ULL << 20;  // moved inside the arena for one store at most
   std::uint32_t operations_max = 4096;        // loads and stores under way; more are refused
   std::uint32_t tickets_max = 65536;
-  std::uint32_t events_max = 65536;  // queued events; more are dropped and counted as lost
+  std::uint32_t requests_max = 65536;      // under way at once; more are refused
+  std::uint32_t completions_max = 262144;  // not drained; beyond it matches, loads and stores are refused
+  std::uint32_t events_max = 65536;        // queued events; more are dropped and counted as lost
   bool off = false;  // the switch that turns the cache off: every match misses, every store is refused
 };
 

@@ -182,7 +182,7 @@ void Node::State::set_resident(Page& page, Residence& set) {
         policy->set_evictable(told.id, true);
       }
     } else if (page.window_refs[set.cls.value()] == 0) {
-      dead_windows.push_back(set.id);
+      note_dead(set);
     }
     if (page.point_wanted && page.form->states == 0 && !page.point) make_point(page);
     return;
@@ -257,14 +257,19 @@ void Node::State::drop_point(Page& page, Cause cause) {
       if (set == nullptr || set->state != ResidenceState::kResident) continue;
       if (at == &page && !page.visible) continue;  // its page is leaving: it goes there
       set->unneeded = true;
-      if (set->leases != 0 || set->copies != 0 || at->pinned_until > now()) {
-        dead_windows.push_back(set->id);  // it goes when nobody reads it any more
+      if (set->leases != 0 || set->copies != 0 || at->pinned_until > now() || at->birth != page.birth) {
+        note_dead(*set);  // it goes when nobody reads it any more
         continue;
       }
       ++stats.windows_dropped;
       drop_set(*at, cls.id, cause, Ending::kEvicted);
     }
   }
+}
+
+// Under a policy that knows pages only nothing goes first.
+void Node::State::note_dead(const Residence& window) {
+  if (!policy->pages_only()) dead_windows.push_back(window.id);
 }
 
 // A window record that outlived its last resume point because it was read goes with the last lease.
@@ -313,17 +318,14 @@ void Node::State::free_if_unused(Residence& residence) {
 }
 
 void Node::State::tell_waiters(Residence& residence) {
-  const std::vector<OperationId> waiters = std::move(residence.waiters);
-  residence.waiters.clear();
-  for (const OperationId waiter : waiters) {
+  const auto waiters = std::exchange(residence.waiters, {});
+  for (const auto& [waiter, item] : waiters) {
     const auto at = stores.find(waiter);
     if (at == stores.end()) continue;
     at->second.unseen.erase(residence.id);
-    for (std::size_t i = 0; i < at->second.residences.size(); ++i)
-      if (at->second.residences[i] == residence.id)
-        at->second.outcomes[i] = outcome_of(residence, at->second.outcomes[i]);
-    end_store_if_done(waiter);
+    at->second.outcomes[item] = outcome_of(residence, at->second.outcomes[item]);
   }
+  for (const auto& waiter : waiters) end_store_if_done(waiter.first);
 }
 
 void Node::State::hide_set(Page& page, ClassId cls, Ending ending) {
@@ -378,7 +380,7 @@ void Node::State::hide_page(Page& page, const PastEvent& why, Ending ending) {
       if (--page.parent->visible_children == 0 && page.parent->visible)
         policy->set_evictable(candidate(*page.parent, CandidateKind::kPage), true);
     }
-    if (page.visible_children != 0) lose_descendants_first(page);
+    if (page.visible_children != 0 && event.cause == Cause::kDamaged) lose_descendants_first(page);
   }
 }
 

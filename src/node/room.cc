@@ -40,9 +40,10 @@ bool Node::State::within_limits(Need& need) {
   if (need.own_only) return false;
   if (options.record_bytes_max && stats.payload_bytes + need.bytes() > *options.record_bytes_max)
     return false;
+  if (pages.size() + need.new_entries > options.index_pages_max) return false;
   if (!need.new_page) return true;
   if (options.pages_max && occupied_pages + 1 > *options.pages_max) return false;
-  return pages.size() + 2 <= options.index_pages_max;  // the page and a parent never seen before
+  return true;
 }
 
 bool Node::State::take_slots(const Need& need, std::vector<SlotId>& slots) {
@@ -95,6 +96,7 @@ bool Node::State::compact(const Need& need, std::uint64_t& budget_bytes) {
     if (owner == slot_owner.end()) return false;  // taken for a store that is being admitted
     const Residence& set = *residences.at(owner->second.first);
     if (set.state != ResidenceState::kResident && set.state != ResidenceState::kStaged) return false;
+    if (set.page != nullptr && set.page->pinned_until > now()) return false;
     if (TIERCEL_FAULT(move_under_lease)) return true;
     return set.leases == 0 && set.copies == 0;
   };
@@ -175,6 +177,7 @@ bool Node::State::evict_one(const Need& need) {
 bool Node::State::evictable(CandidateId id, const Need& need) {
   const Page& page = *pages_by_uid.at(id.value() / 64);
   if (page.last_sequence == need.access.sequence) return false;  // of the request that asks
+  if (page.name == PageName{need.ns, need.key}) return false;    // what is stored is for this page
   if (page.pinned_until > now()) return false;
   const std::uint64_t tag = id.value() % 64;
   const auto leaves = [&](const ClassForm& cls) {
@@ -200,7 +203,7 @@ bool Node::State::evictable(CandidateId id, const Need& need) {
 // Eviction for somebody else never takes a namespace below its minimum.
 bool Node::State::may_shrink(NamespaceId id, std::uint64_t bytes, const Need& need) const {
   const Namespace& ns = *namespaces.at(id);
-  return id == need.ns || ns.bytes >= ns.bytes_min + bytes;
+  return id == need.ns || (ns.bytes >= bytes && ns.bytes - bytes >= ns.bytes_min);
 }
 
 void Node::State::evict(CandidateId id, const Need& need) {

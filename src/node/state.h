@@ -51,15 +51,17 @@ struct Residence {
   SessionId session;
   std::uint64_t computation = 0;  // one computation per class-set: shards never come from different ones
   std::uint64_t shards_claimed = 0, shards_written = 0;  // bit per shard
-  std::vector<std::pair<OperationId, std::size_t>> waiters;  // items of stores to be told when it becomes visible or leaves
+  std::vector<std::pair<OperationId, std::size_t>>
+      waiters;  // items of stores to be told when it becomes visible or leaves
   Time deadline{0};
-  bool charged = false;            // to `session`, as reserved
-  std::uint32_t client_holds = 0;  // items of reservations whose client may still write to the slots
+  std::vector<ReservationId> holders;  // reservations whose clients may still write
+  bool charged = false;                // to `session`, as reserved
+  std::uint32_t client_holds = 0;      // items of reservations whose client may still write to the slots
   // While it is read:
   std::uint32_t leases = 0;
-  std::uint32_t copies = 0;  // tasks under way that use its slots
+  std::uint32_t copies = 0;    // tasks under way that use its slots
   std::uint64_t verified = 0;  // bit per shard: whole, once in this residency
-  bool unneeded = false;     // a window record whose last resume point has gone
+  bool unneeded = false;       // a window record whose last resume point has gone
 };
 
 struct PageName {
@@ -182,7 +184,8 @@ struct Load {
   TicketId ticket;
   LoadRequest request;
   Form* form = nullptr;
-  std::vector<std::shared_ptr<const DevicePool>> engine;  // per target: held, so that it is not unregistered meanwhile
+  std::vector<std::shared_ptr<const DevicePool>>
+      engine;                // per target: held, so that it is not unregistered meanwhile
   std::uint64_t length = 0;  // being attempted
   LoadPhase phase = LoadPhase::kVerify;
   std::size_t layer_at = 0;  // layered: position in request.layers
@@ -263,6 +266,8 @@ struct Node::State {
   std::uint64_t last_sequence = 0;
   bool suspended = false;
   bool suspending = false;
+  bool resume_when_quiet = false;   // resume() came before the suspension was complete
+  std::uint32_t last_small_id = 0;  // forms, namespaces, sessions: their own counter, it must never wrap
 
   std::map<FormId, std::unique_ptr<Form>> forms;
   std::unordered_map<NamespaceId, std::unique_ptr<Namespace>> namespaces;
@@ -318,6 +323,11 @@ struct Node::State {
 
   Time now() const { return world.clock.now(); }
   std::uint64_t next_id() { return ++last_id; }
+  std::optional<std::uint32_t> next_small_id() {
+    if (last_small_id == UINT32_MAX) return std::nullopt;
+    return ++last_small_id;
+  }
+  void cancel_operation(OperationId id);
   Namespace& space_of(NamespaceId ns) { return *namespaces.at(ns); }
   bool knows(NamespaceId ns) const { return namespaces.contains(ns); }
 
@@ -342,6 +352,7 @@ struct Node::State {
   void make_point(Page& page);
   void drop_point(Page& page, Cause cause);
   void drop_if_unneeded(Residence& set);
+  void note_dead(const Residence& window);
   std::uint64_t page_payload(const Page& page) const;
   std::uint64_t point_payload(const Page& page) const;
   void free_if_unused(Residence& residence);
@@ -477,9 +488,8 @@ struct Node::State {
   };
   Status check_store(const StoreRequest& request) const;
   bool valid(const StoreRequest& request, const StoreItem& item, bool client_writes) const;
-  Admission admit(const StoreRequest& request, const StoreItem& item, std::uint64_t computation,
-                  bool client_writes);
-  Admission join(Residence& set, const StoreItem& item, std::uint64_t computation, bool client_writes);
+  Admission admit(const StoreRequest& request, const StoreItem& item, const Writer& writer);
+  Admission join(Residence& set, const StoreItem& item, const Writer& writer);
   StoreOutcome refused(const StoreRequest& request, const StoreItem& item, StoreOutcome why);
   Residence& new_residence(const StoreRequest& request, const StoreItem& item, std::vector<SlotId> slots);
   void add_store(OperationId id, const StoreRequest& request, std::vector<StoreOutcome> outcomes,

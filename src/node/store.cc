@@ -40,11 +40,8 @@ std::optional<Cause> cause_of(StoreOutcome outcome) {
 // ---- admission ----
 
 Status Node::State::check_store(const StoreRequest& request) const {
-  if (!sessions.contains(request.session))
-    return Status{Code::kInvalidArgument,
-                  fmt::format("store: session {} is not open", request.session.value())};
-  if (!knows(request.ns))
-    return Status{Code::kInvalidArgument, fmt::format("store: namespace {} is not open", request.ns.value())};
+  if (Status status = check_session("store", request.session, request.ns, request.request); !status.ok())
+    return status;
   if (options.off) return Status{Code::kUnavailable, "store: the cache is switched off"};
   if (suspended)
     return Status{Code::kFailedPrecondition,
@@ -61,12 +58,23 @@ bool Node::State::valid(const StoreRequest& request, const StoreItem& item, bool
   if (item.cls.value() >= form.form->classes.size()) return false;
   const ClassForm& cls = form.form->classes[item.cls.value()];
   if (item.shard.value() >= cls.shards || item.length == 0 || item.length > kChainPagesMax) return false;
-  if (item.length == 1 && item.parent) return false;
+  if ((item.length == 1) == item.parent.has_value()) return false;
   if (item.parent && *item.parent == item.key) return false;
   if (item.bytes && *item.bytes != cls.record_bytes) return false;
   if (client_writes) return true;
   const auto engine = form.engine.find({item.cls, item.shard});
   return engine != form.engine.end() && item.slot < engine->second->slots;
+}
+
+// Lengths fall by one along parents, so that no chain is ever a ring; and a page has one parent.
+bool Node::State::fits_chain(const StoreRequest& request, const StoreItem& item) const {
+  if (const Page* page = find(request.ns, item.key); page != nullptr) {
+    if (page->length != 0 && page->length != item.length) return false;
+    if (page->parent != nullptr && (!item.parent || page->parent->name.key != *item.parent)) return false;
+  }
+  if (!item.parent) return true;
+  const Page* parent = find(request.ns, *item.parent);
+  return parent == nullptr || parent->length == 0 || parent->length == item.length - 1;
 }
 
 // A refusal is remembered as the page's reason, unless the page is there all the same.
@@ -79,27 +87,38 @@ StoreOutcome Node::State::refused(const StoreRequest& request, const StoreItem& 
   return why;
 }
 
-Node::State::Admission Node::State::join(Residence& set, const StoreItem& item, std::uint64_t computation,
-                                         bool client_writes) {
+Node::State::Writer Node::State::writer_of(const StoreRequest& request, std::uint64_t call,
+                                           bool client_writes) {
+  Writer writer;
+  writer.access = access_of(request.request, request.session);
+  // A request's sequence is its own each time it begins; calls outside a request are computations of their
+  // own.
+  writer.computation = request.request != RequestId{} ? writer.access.sequence * 2 : call * 2 + 1;
+  writer.client_writes = client_writes;
+  return writer;
+}
+
+Node::State::Admission Node::State::join(Residence& set, const StoreItem& item, const Writer& writer) {
   const std::uint64_t bit = std::uint64_t{1} << item.shard.value();
-  const bool same = set.computation == computation || TIERCEL_FAULT(mixed_shards);
+  const bool same = set.computation == writer.computation || TIERCEL_FAULT(mixed_shards);
   if (set.state != ResidenceState::kWriting || !same || (set.shards_claimed & bit) != 0)
     return {StoreOutcome::kBeingWritten, 0};
   set.shards_claimed |= bit;
-  set.client_holds += client_writes ? 1 : 0;
+  set.client_holds += writer.client_writes ? 1 : 0;
   return {StoreOutcome::kAccepted, set.id};
 }
 
 Node::State::Admission Node::State::admit(const StoreRequest& request, const StoreItem& item,
-                                          std::uint64_t computation, bool client_writes) {
-  if (!valid(request, item, client_writes)) return {StoreOutcome::kInvalid, 0};
+                                          const Writer& writer) {
+  if (!valid(request, item, writer.client_writes) || !fits_chain(request, item))
+    return {StoreOutcome::kInvalid, 0};
   Namespace& ns = space_of(request.ns);
   if (retired(ns)) return {StoreOutcome::kStale, 0};
-  const Access access = access_of(request.request, request.session);
+  const Page* before = find(request.ns, item.key);
   if (Page* page = find(request.ns, item.key); page != nullptr && page->sets[item.cls.value()] != nullptr) {
     Residence& set = *page->sets[item.cls.value()];
-    if (set.state != ResidenceState::kResident) return join(set, item, computation, client_writes);
-    touch_page(*page, access);
+    if (set.state != ResidenceState::kResident) return join(set, item, writer);
+    touch_page(*page, writer.access);
     if (item.resume_point && page->form->states == 0 && !page->point) make_point(*page);
     return {StoreOutcome::kAlreadyPresent, 0};
   }
@@ -108,21 +127,22 @@ Node::State::Admission Node::State::admit(const StoreRequest& request, const Sto
   need.ns = request.ns;
   need.form = ns.form;
   need.cls = item.cls;
-  need.access = access;
-  if (never_fits(need)) return {refused(request, item, StoreOutcome::kTooLarge), 0};
-  const Session& session = sessions.at(request.session);
-  if (session.leased_bytes + session.reserved_bytes + cls.set_bytes() > session.bytes_max)
-    return {refused(request, item, StoreOutcome::kRateLimited), 0};
-  const Page* before = find(request.ns, item.key);
+  need.key = item.key;
+  need.access = writer.access;
   need.new_page = before == nullptr || !before->any_set();
+  need.new_entries = (pages.contains(PageName{request.ns, item.key}) ? 0U : 1U) +
+                     (item.parent && !pages.contains(PageName{request.ns, *item.parent}) ? 1U : 0U);
+  if (never_fits(need)) return {refused(request, item, StoreOutcome::kTooLarge), 0};
+  if (!within_bound(request.session, cls.set_bytes()))
+    return {refused(request, item, StoreOutcome::kRateLimited), 0};
   std::vector<SlotId> slots;
   if (const StoreOutcome room = make_room(need, slots); room != StoreOutcome::kAccepted)
     return {refused(request, item, room), 0};
   Residence& set = new_residence(request, item, std::move(slots));
-  set.computation = computation;
+  set.computation = writer.computation;
   set.shards_claimed = std::uint64_t{1} << item.shard.value();
-  set.client_holds = client_writes ? 1 : 0;
-  set.page->last_sequence = access.sequence;
+  set.client_holds = writer.client_writes ? 1 : 0;
+  set.page->last_sequence = writer.access.sequence;
   set.page->point_wanted |= item.resume_point;
   return {StoreOutcome::kAccepted, set.id};
 }
@@ -130,8 +150,8 @@ Node::State::Admission Node::State::admit(const StoreRequest& request, const Sto
 Residence& Node::State::new_residence(const StoreRequest& request, const StoreItem& item,
                                       std::vector<SlotId> slots) {
   Page& page = entry(request.ns, item.key);
+  page.length = item.length;
   link_parent(page, item.parent);
-  if (page.length == 0) page.length = item.length;
   const ClassForm& cls = page.form->form->classes[item.cls.value()];
   if (!page.any_set()) occupy(page);
   auto made = std::make_unique<Residence>();
@@ -149,7 +169,7 @@ Residence& Node::State::new_residence(const StoreRequest& request, const StoreIt
   set.payload_bytes = cls.set_bytes();
   set.page = &page;
   set.session = request.session;
-  set.deadline = now() + options.reservation_ttl;
+  set.deadline = later(now(), options.reservation_ttl);
   residence_deadlines.emplace(set.deadline, set.id);
   page.sets[item.cls.value()] = &set;
   stats.payload_bytes += set.payload_bytes;
@@ -166,12 +186,11 @@ Result<StoreAnswer> Node::store(StoreRequest request) {
   TIERCEL_RETURN_IF_ERROR(s.check_store(request));
   StoreAnswer answer;
   const OperationId id(s.next_id());
-  const std::uint64_t computation =
-      request.request != RequestId{} ? request.request.value() * 2 : id.value() * 2 + 1;
+  const State::Writer writer = s.writer_of(request, id.value(), false);
   std::vector<std::uint64_t> members;
   bool any = false;
   for (const StoreItem& item : request.items) {
-    const State::Admission admission = s.admit(request, item, computation, false);
+    const State::Admission admission = s.admit(request, item, writer);
     answer.outcomes.push_back(admission.outcome);
     members.push_back(admission.residence);
     if (admission.outcome != StoreOutcome::kAccepted) continue;
@@ -201,7 +220,7 @@ void Node::State::add_store(OperationId id, const StoreRequest& request, std::ve
   store.request = request.request;
   store.outcomes = std::move(outcomes);
   store.residences = std::move(members);
-  operation_deadlines.emplace(now() + request.deadline.value_or(options.operation_deadline), id);
+  operation_deadlines.emplace(later(now(), request.deadline.value_or(options.operation_deadline)), id);
   const Form& form = *space_of(request.ns).form;
   for (std::size_t i = 0; i < request.items.size(); ++i) {
     const StoreItem& item = request.items[i];
@@ -212,7 +231,8 @@ void Node::State::add_store(OperationId id, const StoreRequest& request, std::ve
       store.outcomes[i] = outcome_of(set, StoreOutcome::kStale);
       continue;
     }
-    if (store.unseen.insert(set.id).second) set.waiters.push_back(id);
+    store.unseen.insert(set.id);
+    set.waiters.emplace_back(id, i);
     PendingCopy copy{id, i, set.id, form.form->classes[item.cls.value()].record_bytes, {}};
     copy.copy.kind = kind;
     copy.copy.place = place_of(set, item.shard);
@@ -235,17 +255,18 @@ Result<ReserveAnswer> Node::reserve(StoreRequest request) {
   reservation.session = request.session;
   reservation.request = request.request;
   reservation.ns = request.ns;
-  const std::uint64_t computation =
-      request.request != RequestId{} ? request.request.value() * 2 : id.value() * 2 + 1;
+  const State::Writer writer = s.writer_of(request, id.value(), true);
   bool any = false;
   for (const StoreItem& item : request.items) {
-    const State::Admission admission = s.admit(request, item, computation, true);
+    const State::Admission admission = s.admit(request, item, writer);
     answer.outcomes.push_back(admission.outcome);
     reservation.residences.push_back(admission.residence);
     any |= admission.outcome == StoreOutcome::kAccepted;
   }
   if (!any) return answer;
   answer.reservation = id;
+  for (std::size_t i = 0; i < reservation.residences.size(); ++i)
+    if (Residence* set = s.residence(reservation.residences[i]); set != nullptr) set->holders.push_back(id);
   reservation.outcomes = answer.outcomes;
   reservation.items = std::move(request.items);
   s.reservations.emplace(id, std::move(reservation));
@@ -462,7 +483,8 @@ Presence Node::State::wanted(const OfferRequest& request, const Form& form, std:
 std::vector<Presence> Node::offer(const OfferRequest& request) {
   State& s = *state_;
   std::vector<Presence> answer(request.keys.size());
-  if (!s.knows(request.ns) || s.options.off) return answer;
+  if (s.options.off || !s.check_session("offer", request.session, request.ns, request.request).ok())
+    return answer;
   const Form& form = *s.space_of(request.ns).form;
   const WritePolicy policy = s.options.write_policy;
   if (policy == WritePolicy::kWriteThrough && request.event != OfferEvent::kComputed) return answer;

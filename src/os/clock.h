@@ -10,6 +10,9 @@ namespace tiercel {
 using Time = std::chrono::nanoseconds;  // since the clock's own start; never wall time
 using Duration = std::chrono::nanoseconds;
 
+// `now` + `by`, at most the end of time: "for ever" must not wrap into the past.
+constexpr Time later(Time now, Duration by) { return by > Time::max() - now ? Time::max() : now + by; }
+
 class Clock {
  public:
   virtual ~Clock() = default;
