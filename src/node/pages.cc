@@ -277,6 +277,9 @@ void Node::State::drop_if_unneeded(Residence& set) {
   if (!set.unneeded || set.leases != 0 || set.copies != 0 || set.page == nullptr) return;
   Page& page = *set.page;
   if (page.window_refs[set.cls.value()] != 0 || page.pinned_until > now()) return;
+  const Namespace& ns = space_of(page.name.ns);
+  if (ns.bytes - set.payload_bytes < ns.bytes_min)
+    return note_dead(set);  // goes when its namespace may shrink
   ++stats.windows_dropped;
   drop_set(page, set.cls, Cause::kEvicted, Ending::kEvicted);
   prune(&page);
@@ -354,34 +357,30 @@ void Node::State::hide_set(Page& page, ClassId cls, Ending ending) {
   free_if_unused(*set);
 }
 
+// The page is found no more; class-sets that are still being written stay with their writers.
+void Node::State::out_of_sight(Page& page, const PastEvent& event) {
+  page.visible = false;
+  --stats.pages_visible;
+  ++(event.cause == Cause::kEvicted ? stats.pages_evicted : stats.pages_removed);
+  push_event(EventKind::kRemoved, page, page.presence, event.cause);
+  history.left(page.name.ns, page.name.key, event);
+  drop_point(page, event.cause);
+  policy->departed(candidate(page, CandidateKind::kPage),
+                   event.cause == Cause::kEvicted ? Departure::kEvicted : Departure::kRemoved);
+  if (page.form->required != 0 && page.parent != nullptr && --page.parent->visible_children == 0 &&
+      page.parent->visible)
+    policy->set_evictable(candidate(*page.parent, CandidateKind::kPage), true);
+  if (page.visible_children != 0 && event.cause == Cause::kDamaged) lose_descendants_first(page);
+}
+
 void Node::State::hide_page(Page& page, const PastEvent& why, Ending ending) {
   // What was cleared before stays `removed`, whatever makes its slots go.
   const PastEvent event = current(page) ? why : PastEvent{Cause::kRemoved, now(), NamespaceId{}};
-  const bool was_visible = page.visible;
-  page.visible = false;
-  if (was_visible) {
-    --stats.pages_visible;
-    if (event.cause == Cause::kEvicted)
-      ++stats.pages_evicted;
-    else
-      ++stats.pages_removed;
-    push_event(EventKind::kRemoved, page, page.presence, event.cause);
-    history.left(page.name.ns, page.name.key, event);
-  }
-  drop_point(page, event.cause);
+  if (page.visible) out_of_sight(page, event);
   page.point_wanted = false;
   const bool occupied = page.any_set();
   for (const ClassForm& cls : page.form->form->classes) hide_set(page, cls.id, ending);
   if (occupied) vacate(page);
-  if (was_visible) {
-    policy->departed(candidate(page, CandidateKind::kPage),
-                     event.cause == Cause::kEvicted ? Departure::kEvicted : Departure::kRemoved);
-    if (page.form->required != 0 && page.parent != nullptr) {
-      if (--page.parent->visible_children == 0 && page.parent->visible)
-        policy->set_evictable(candidate(*page.parent, CandidateKind::kPage), true);
-    }
-    if (page.visible_children != 0 && event.cause == Cause::kDamaged) lose_descendants_first(page);
-  }
 }
 
 void Node::State::drop_set(Page& page, ClassId cls, Cause cause, Ending ending) {
@@ -397,7 +396,8 @@ void Node::State::drop_set(Page& page, ClassId cls, Cause cause, Ending ending) 
     policy->resized(candidate(page, CandidateKind::kPage), page_payload(page));
   // Without a required class a page is there while any of its class-sets is.
   if (page.visible && page.form->required == 0 && page.presence == 0)
-    hide_page(page, PastEvent{cause, now(), NamespaceId{}}, ending);
+    out_of_sight(page, current(page) ? PastEvent{cause, now(), NamespaceId{}}
+                                     : PastEvent{Cause::kRemoved, now(), NamespaceId{}});
   if (empty) vacate(page);
 }
 

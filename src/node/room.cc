@@ -40,7 +40,10 @@ bool Node::State::within_limits(Need& need) {
   if (need.own_only) return false;
   if (options.record_bytes_max && stats.payload_bytes + need.bytes() > *options.record_bytes_max)
     return false;
-  if (pages.size() + need.new_entries > options.index_pages_max) return false;
+  // The page and its parent may need entries, also when eviction has just taken them.
+  const auto is_new = [&](const Key& key) { return pages.contains(PageName{need.ns, key}) ? 0U : 1U; };
+  const std::uint64_t new_entries = is_new(need.key) + (need.parent ? is_new(*need.parent) : 0U);
+  if (pages.size() + new_entries > options.index_pages_max) return false;
   if (!need.new_page) return true;
   if (options.pages_max && occupied_pages + 1 > *options.pages_max) return false;
   return true;

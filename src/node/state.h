@@ -344,6 +344,7 @@ struct Node::State {
   void become_visible(Page& page);
   void set_resident(Page& page, Residence& set);
   void hide_set(Page& page, ClassId cls, Ending ending);  // the residence leaves its page
+  void out_of_sight(Page& page, const PastEvent& event);
   // All class-sets leave; `event` is remembered as the page's past.
   void hide_page(Page& page, const PastEvent& event, Ending ending);
   void drop_set(Page& page, ClassId cls, Cause cause, Ending ending);  // a sparse or optional one alone
@@ -372,8 +373,8 @@ struct Node::State {
     NamespaceId ns;
     Form* form = nullptr;
     ClassId cls;
-    Key key;                        // of the page that is stored: never a victim of it
-    std::uint64_t new_entries = 0;  // of the index
+    Key key;  // of the page that is stored: never a victim of it
+    std::optional<Key> parent;
     bool new_page = false;
     Access access;
     bool last_resort = false;  // floors and take-back rules no longer hold

@@ -130,8 +130,7 @@ Node::State::Admission Node::State::admit(const StoreRequest& request, const Sto
   need.key = item.key;
   need.access = writer.access;
   need.new_page = before == nullptr || !before->any_set();
-  need.new_entries = (pages.contains(PageName{request.ns, item.key}) ? 0U : 1U) +
-                     (item.parent && !pages.contains(PageName{request.ns, *item.parent}) ? 1U : 0U);
+  need.parent = item.parent;
   if (never_fits(need)) return {refused(request, item, StoreOutcome::kTooLarge), 0};
   if (!within_bound(request.session, cls.set_bytes()))
     return {refused(request, item, StoreOutcome::kRateLimited), 0};
