@@ -53,10 +53,10 @@ Prospect Forecast::point(std::uint64_t length, std::uint64_t next) const {
   for (const Stop& stop : stops) {
     if (stop.length < length || (next != 0 && stop.length >= next)) continue;
     // Visits of what is known are a sum over many requests, those of what is new a chance.
-    const double chance = stop.length == known ? stop.visits / (1 + stop.visits) : stop.visits;
+    const double chance = stop.length == there ? stop.visits / (1 + stop.visits) : stop.visits;
     missed *= 1 - std::min(1.0, chance);
   }
-  return {length == known ? known_shape : fresh_shape, 1 - missed};
+  return {length == there ? known_shape : fresh_shape, 1 - missed};
 }
 
 Prospect Forecast::beyond(std::uint64_t length, std::uint64_t next) const {
@@ -101,6 +101,15 @@ double ReuseModel::visited_again(std::size_t of_class) const {
   const double general = again_place_[place].mean(kVisitedAgain, kAgainWeightAll);
   const double by_visits = again_visits_[place][of_class / kGaps % kVisitCounts].mean(general, kAgainWeight);
   return again_[of_class].mean(by_visits, kAgainWeight);
+}
+
+double ReuseModel::known_chance(const Seen& seen) const {
+  const double at_known = visited_again(visit_class(*seen.at));
+  if (seen.pages_there == seen.known) return at_known;
+  const bool visited = seen.there != nullptr && seen.there->stop != kOnTheWay;
+  const double at_there = visited ? visited_again(visit_class(*seen.there))
+                                  : again_place_[kPlaces - 1].mean(kVisitedAgain, kAgainWeightAll);
+  return std::max(at_known, at_there);
 }
 
 double ReuseModel::end_chance(const Seen& seen) const {
@@ -235,7 +244,12 @@ ReuseModel::Seen ReuseModel::recognise(const SeenRequest& request) {
       }
     }
   }
-  seen.at = at;
+  seen.at = seen.there = at;
+  seen.pages_there = seen.fresh() == 0 ? seen.known : std::min(seen.known, request.resident);
+  if (seen.pages_there < seen.known)
+    seen.there = seen.pages_there > request.first_page
+                     ? find(request.pages[seen.pages_there - request.first_page - 1])
+                     : nullptr;
   const std::size_t length = std::min(kLengths - 1, log2_up(seen.fresh()));
   seen.cell = static_cast<std::uint8_t>(seen.kind * kLengths + length);
   seen.tail = tail_class(request);
@@ -245,17 +259,17 @@ ReuseModel::Seen ReuseModel::recognise(const SeenRequest& request) {
 Forecast ReuseModel::forecast(const SeenRequest& request, const Seen& seen) const {
   Forecast forecast;
   forecast.known = seen.known;
+  forecast.there = seen.pages_there;
   forecast.full = seen.full;
   forecast.fresh_shape = forecast.known_shape = static_cast<std::uint16_t>(kCellShapes + seen.cell);
   if (seen.at != nullptr) {
     forecast.known_shape = later_shape(*seen.at);
     forecast.known_chance = visited_again(visit_class(*seen.at));
-    // What is no longer there was worth less than what is; only who shows all of it again has a use for it.
-    const bool there = seen.known <= request.resident || seen.fresh() == 0;
-    if (seen.known > request.restorable && there) {
-      const double chance = forecast.known_chance;
+    // Where what is there ends is where those who still have a use for it part.
+    if (seen.pages_there > request.restorable) {
+      const double chance = known_chance(seen);
       forecast.stops.push_back(
-          {seen.known, std::min(kVisitsMost, chance / std::max(1e-3, 1 - chance)), 0, 0});
+          {seen.pages_there, std::min(kVisitsMost, chance / std::max(1e-3, 1 - chance))});
     }
   }
   if (seen.fresh() > 0) add_fresh_stops(seen, forecast.stops);
@@ -265,7 +279,7 @@ Forecast ReuseModel::forecast(const SeenRequest& request, const Seen& seen) cons
 
 void ReuseModel::rate_stops(Forecast& forecast) const {
   for (Forecast::Stop& stop : forecast.stops) {
-    const bool known = stop.length == forecast.known;
+    const bool known = stop.length == forecast.there;
     const double chance = known ? stop.visits / (1 + stop.visits) : std::min(1.0, stop.visits);
     stop.rate = ages_.rate({known ? forecast.known_shape : forecast.fresh_shape, chance}, 0);
   }
@@ -278,12 +292,13 @@ void ReuseModel::add_fresh_stops(const Seen& seen, std::vector<Forecast::Stop>& 
     const double all = back_.all[b].mean(kLeavesOnTheWay, kLeavesWeight);
     const double by_tail = back_tail_[seen.tail][b].mean(all, kTailWeight) / all;
     const std::uint64_t from_back = seen.full - range.high;
-    if (from_back > seen.known) stops.push_back({from_back, back_.chance(seen.cell, b) * by_tail, 0, 0});
+    if (from_back > seen.known)
+      stops.push_back({from_back, back_.chance(seen.cell, b) * by_tail, 0, 0, true});
     const std::uint64_t from_front = seen.known + range.low;
-    if (from_front < from_back) stops.push_back({from_front, front_.chance(seen.cell, b), 0, 0});
+    if (from_front < from_back) stops.push_back({from_front, front_.chance(seen.cell, b), 0, 0, true});
   }
   const double end = end_chance(seen);
-  stops.push_back({seen.full, end, end, 0});
+  stops.push_back({seen.full, end, end});
   std::stable_sort(stops.begin(), stops.end(),
                    [](const auto& a, const auto& b) { return a.length < b.length; });
 }

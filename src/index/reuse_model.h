@@ -40,8 +40,10 @@ struct Forecast {
     double visits = 0;     // expected
     double end_again = 0;  // of the last whole page: the chance that a later request shows it worth a point
     double rate = 0;       // visits per request of keeping it from now on, for the best time to keep it
+    bool guess = false;    // of where later requests may leave, not where this one leaves or ends
   };
   std::uint64_t known = 0;  // pages that the past knows
+  std::uint64_t there = 0;  // of those, pages that are there; all of them where the request adds nothing
   std::uint64_t full = 0;   // whole pages of the request
   std::vector<Stop> stops;  // ascending
   std::uint16_t fresh_shape = 0, known_shape = 0;
@@ -141,8 +143,9 @@ class ReuseModel final {
   };
   // The request being seen.
   struct Seen {
-    const Note* at = nullptr;  // of the deepest known page
-    std::uint64_t known = 0, full = 0;
+    const Note* at = nullptr;     // of the deepest known page
+    const Note* there = nullptr;  // of the deepest that is there
+    std::uint64_t known = 0, full = 0, pages_there = 0;
     std::uint8_t kind = kNew, turn = 0, cell = 0, tail = 0;
     std::uint64_t fresh() const { return full - known; }
   };
@@ -163,6 +166,7 @@ class ReuseModel final {
   void rate_stops(Forecast& forecast) const;
   void add_fresh_stops(const Seen& seen, std::vector<Forecast::Stop>& stops) const;
   double end_chance(const Seen& seen) const;
+  double known_chance(const Seen& seen) const;
   double visited_again(std::size_t of_class) const;
   void use_end(std::size_t cell, std::size_t tail);
   void use_back(std::size_t cell, std::size_t tail, std::size_t distance);

@@ -158,7 +158,7 @@ TEST(ReuseModel, TellsEndsThatAreAskedAgainFromThoseThatAreGoneOnFrom) {
   EXPECT_LT(model.used(chain(10, 5001).back()).chance, 0.3);
 }
 
-TEST(ReuseModel, WhatIsNoLongerThereIsAStopOnlyForWhoShowsAllOfItAgain) {
+TEST(ReuseModel, WhereWhatIsThereEndsIsAStopExceptForWhoAddsNothing) {
   ReuseModel model(kEntries);
   const auto pages = chain(20, 1);
   learn(model, pages);
@@ -166,7 +166,10 @@ TEST(ReuseModel, WhatIsNoLongerThereIsAStopOnlyForWhoShowsAllOfItAgain) {
   SeenRequest request;
   request.pages = branch;
   request.resident = 11;
-  EXPECT_EQ(visits_at(model.learn(request), 12), 0);
+  Forecast forecast = model.learn(request);
+  EXPECT_EQ(visits_at(forecast, 12), 0);
+  EXPECT_GT(visits_at(forecast, 11), 0);
+  EXPECT_EQ(forecast.there, 11U);
   request.resident = 12;
   const auto other = joined(pages, 12, chain(5, 3));
   request.pages = other;
@@ -178,7 +181,7 @@ TEST(ReuseModel, WhatIsNoLongerThereIsAStopOnlyForWhoShowsAllOfItAgain) {
 
 TEST(ReuseModel, APointThatWasThereServesWhatStopsBeyondItUpToTheNext) {
   Forecast forecast;
-  forecast.known = 5;
+  forecast.known = forecast.there = 5;
   forecast.full = 20;
   forecast.stops = {{5, 1, 0, 0}, {8, 0.5, 0, 0}, {20, 0.2, 0, 0}};
   EXPECT_NEAR(forecast.beyond(5, 0).chance, 1 - 0.5 * 0.8, 1e-12);

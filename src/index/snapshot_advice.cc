@@ -10,10 +10,9 @@ namespace tiercel {
 namespace {
 
 constexpr double kFloorPages = 0.5;  // writing a snapshot costs about as much as half a page of recompute
-constexpr double kFloorInScarceRoom =
-    0.01;                            // eviction throws out what is worth nothing: rates say that better
-constexpr double kFreeShare = 0.95;  // of the budget: until then nothing is held back
-constexpr double kDoublings = 7;     // of the price, over the rest of the budget
+constexpr double kFloorWhereSortedOut = 0.01;  // where eviction throws out first what is worth nothing
+constexpr double kFreeShare = 0.95;            // of the budget: until then nothing is held back
+constexpr double kDoublings = 7;               // of the price, over the rest of the budget
 constexpr double kEndDiscountMost = 0.9;
 
 struct Choice {
@@ -34,6 +33,7 @@ std::vector<Forecast::Stop> eligible_stops(const Forecast& forecast, const Advic
     }
     stops.back().visits += stop.visits;
     stops.back().rate += stop.rate;
+    stops.back().guess = stops.back().guess && stop.guess;
     stops.back().end_again = std::max(stops.back().end_again, stop.end_again);
   }
   return stops;
@@ -42,9 +42,10 @@ std::vector<Forecast::Stop> eligible_stops(const Forecast& forecast, const Advic
 }  // namespace
 
 AdvicePrice advice_price(double room, double rate_of_new, std::optional<std::uint64_t> budget,
-                         std::uint64_t spent) {
+                         std::uint64_t spent, bool sorted_out) {
   AdvicePrice price{kFloorPages, 0};
-  if (room > 0 && rate_of_new > 0) price = {std::max(kFloorInScarceRoom, room / rate_of_new), rate_of_new};
+  if (sorted_out && room == 0 && !budget) price.at_ends = kFloorWhereSortedOut;
+  if (room > 0 && rate_of_new > 0) price = {std::max(kFloorWhereSortedOut, room / rate_of_new), rate_of_new};
   if (budget && *budget != 0) {
     const double share = static_cast<double>(spent) / static_cast<double>(*budget);
     if (share > kFreeShare) price.point *= std::exp2(kDoublings * (share - kFreeShare) / (1 - kFreeShare));
@@ -82,7 +83,8 @@ std::vector<std::uint64_t> advised_lengths(const Forecast& forecast, const Advic
       }
       // An end that is left out and resumed all the same gets its snapshot then: of its price only the rest
       // is saved.
-      choice.value -= price.point * (1 - std::min(kEndDiscountMost, stops[i].end_again));
+      const double mine = stops[i].guess ? price.point : price.at_ends.value_or(price.point);
+      choice.value -= mine * (1 - std::min(kEndDiscountMost, stops[i].end_again));
       if (choice.value <= most) continue;
       most = choice.value;
       points = n;

@@ -107,15 +107,25 @@ TEST(SnapshotAdvice, RoundedDownALengthStillServesItsStop) {
 }
 
 TEST(SnapshotAdvice, ThePriceRisesAtTheEndOfABudgetAndWithTheValueOfRoom) {
-  EXPECT_EQ(advice_price(0, 0.01, std::nullopt, 1'000'000).point, 0.5);
-  EXPECT_EQ(advice_price(0, 0.01, 1000, 950).point, 0.5);
-  EXPECT_NEAR(advice_price(0, 0.01, 1000, 1000).point, 64, 1e-9);
-  EXPECT_GT(advice_price(0, 0.01, 1000, 980).point, advice_price(0, 0.01, 1000, 970).point);
-  EXPECT_EQ(advice_price(0, 0.01, std::nullopt, 0).rate_of_one, 0);
-  const AdvicePrice scarce = advice_price(0.05, 0.01, std::nullopt, 0);
+  EXPECT_EQ(advice_price(0, 0.01, std::nullopt, 1'000'000, false).point, 0.5);
+  EXPECT_EQ(advice_price(0, 0.01, 1000, 950, false).point, 0.5);
+  EXPECT_NEAR(advice_price(0, 0.01, 1000, 1000, false).point, 64, 1e-9);
+  EXPECT_GT(advice_price(0, 0.01, 1000, 980, false).point, advice_price(0, 0.01, 1000, 970, false).point);
+  EXPECT_EQ(advice_price(0, 0.01, std::nullopt, 0, false).rate_of_one, 0);
+  const AdvicePrice scarce = advice_price(0.05, 0.01, std::nullopt, 0, false);
   EXPECT_NEAR(scarce.point, 5, 1e-12);
   EXPECT_EQ(scarce.rate_of_one, 0.01);
-  EXPECT_EQ(advice_price(1e-9, 0.01, std::nullopt, 0).point, 0.01);  // what goes is worth nothing
+  EXPECT_EQ(advice_price(1e-9, 0.01, std::nullopt, 0, false).point, 0.01);  // what goes is worth nothing
+}
+
+TEST(SnapshotAdvice, WhereEvictionSortsOutLaterEndsAreTakenWhileThereIsRoom) {
+  EXPECT_EQ(advice_price(0, 0.01, std::nullopt, 0, true).at_ends, 0.01);
+  EXPECT_EQ(advice_price(0, 0.01, 1000, 0, true).at_ends, std::nullopt);
+  EXPECT_EQ(advice_price(0.05, 0.01, std::nullopt, 0, true).at_ends, std::nullopt);
+  EXPECT_EQ(advice_price(0, 0.01, std::nullopt, 0, false).at_ends, std::nullopt);
+  Forecast forecast = forecast_of({{10, 0.01, 0, 0, true}, {20, 0.01, 0, 0, false}});
+  EXPECT_EQ(advised_lengths(forecast, within(20), {0.5, 0}), Lengths{});
+  EXPECT_EQ(advised_lengths(forecast, within(20), {0.5, 0, 0.01}), (Lengths{20}));
 }
 
 // Two ends, one of which is gone on from soon and one after long, if at all just as likely.

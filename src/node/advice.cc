@@ -128,7 +128,7 @@ void Node::State::expect_point(const Page& page) {
 // What a point and a page of this form cost now, in pages of recompute.
 AdvicePrice Node::State::price_now(const Form& form) const {
   // Room is given up only for what earns clearly more: forecasts of the new are less sure than of the old.
-  constexpr double kSurety = 2;
+  constexpr double kSurety = 1.5;
   std::uint64_t point_bytes = 0;
   for (const ClassForm& cls : form.form->classes) {
     if (cls.is_state()) point_bytes += cls.set_bytes();
@@ -137,7 +137,7 @@ AdvicePrice Node::State::price_now(const Form& form) const {
   const double pages_per_byte =
       kSurety * policy->going_rate() / static_cast<double>(form.form->spec.page_tokens);
   return advice_price(pages_per_byte * static_cast<double>(point_bytes), reuse.rate_of_new(),
-                      options.snapshot_budget, snapshots_advised);
+                      options.snapshot_budget, snapshots_advised, options.policy == PolicyKind::kValue);
 }
 
 // Terms are those of the first question, so that the same question has the same answer.
