@@ -14,7 +14,7 @@ add_test(NAME sim.library_has_no_faults COMMAND ${SIMULATOR_CHECK} names ${BIN} 
 set_tests_properties(sim.seeds sim.fresh sim.long sim.faults sim.repeats sim.usage sim.library sim.library_has_no_faults
   PROPERTIES TIMEOUT 600 LABELS sim)
 
-tiercel_preset_test(asan sim.seeds COMMAND tiercel-sim --seeds 1:50 LABELS sim)
+tiercel_preset_test(asan sim.seeds COMMAND tiercel-sim-clean --seeds 1:50 LABELS sim)
 # Hours for whoever has them: tiercel-sim --fresh SECONDS.
 add_test(NAME sim.fresh_long COMMAND tiercel-sim --fresh 300 --steps 3000)
 set_tests_properties(sim.fresh_long PROPERTIES TIMEOUT 900 LABELS "sim;long")
