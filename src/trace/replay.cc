@@ -208,15 +208,27 @@ class Replayer final {
     const Result<StoreAnswer> answer = node_.store(std::move(request));
     if (!expect_ok("store", answer ? Status{} : answer.error())) return std::nullopt;
     std::vector<StoreOutcome> outcomes = answer->outcomes;
+    bool ended = answer->operation == OperationId{} || store_ended(answer->operation, outcomes);
+    const std::optional<StoreOutcome> refusal = count_stored(batch, outcomes);
+    if (!ended && refusal) {  // the rest of a page that lacks a required record: nobody will complete it
+      node_.request_abort(request_);
+      ended = store_ended(answer->operation, outcomes);
+    }
+    if (!ended) wrong("a store that did not end");
+    return refusal;
+  }
+
+  // Whether everything that will ever be visible of a store is; `outcomes` then say what became of its
+  // records.
+  bool store_ended(OperationId operation, std::vector<StoreOutcome>& outcomes) {
     settle();
-    bool ended = answer->operation == OperationId{};
+    bool ended = false;
     for (Completion& completion : node_.drain_completions()) {
-      if (completion.operation != answer->operation) continue;
+      if (completion.operation != operation) continue;
       ended = ended || completion.kind == CompletionKind::kVisible;
       if (completion.store.size() == outcomes.size()) outcomes = std::move(completion.store);
     }
-    if (!ended) wrong("a store that did not end");
-    return count_stored(batch, outcomes);
+    return ended;
   }
 
   std::optional<StoreOutcome> count_stored(std::span<const DueRecord> batch,

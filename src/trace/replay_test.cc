@@ -199,6 +199,22 @@ TEST(Replay, RunsEveryPolicyAndRuleWithinItsLimits) {
       }
 }
 
+TEST(Replay, OfTwoRequiredClassesKeepsNoHalfOfAPage) {
+  const Trace trace = generate(*parse_generator("conversation:120:9"));
+  for (const std::uint64_t host_bytes : {1'500ULL, 20'000ULL, 60'500ULL, 700'000ULL}) {
+    ReplayOptions options;
+    options.spec = spec_of(true, true);
+    options.spec.groups.insert(options.spec.groups.begin() + 1,
+                               group_of(FullKind{}, Need::kRequired, 5, 700));
+    options.spec.groups[1].replicated = true;
+    options.page_bytes = 48;
+    options.host_bytes = host_bytes;
+    const ReplayReport report = replay_or_fail(trace, options);
+    EXPECT_LE(report.peak_bytes, host_bytes);
+    EXPECT_EQ(report.page_bytes, kPageBytes + 700);
+  }
+}
+
 TEST(Replay, OfModelsWithoutFullAttentionRunsToo) {
   const Trace trace = generate(*parse_generator("synthetic:200:8"));
   const TraceStatistics statistics = statistics_of(trace.requests);
