@@ -89,9 +89,9 @@ def ratio(result):
     return f"{result['hit_ratio']:.4f}"
 
 
-def sizes_of(arguments, unlimited):
+def sizes_of(shares, unlimited):
     total = unlimited["stored_pages"] * unlimited["page_bytes"]
-    return [(share, int(total * share / 100)) for share in arguments.sizes]
+    return [(share, int(total * share / 100)) for share in shares]
 
 
 def compare_policies(replays, sizes, unlimited, policies):
@@ -136,12 +136,15 @@ def run_model(arguments, name, model, trace, brief):
     known = (COMMON_RULE,) if brief else (COMMON_RULE, "branch+64")
     known = dict(zip(known, replays.all([{"rule": rule} for rule in known])))
     unlimited = known[COMMON_RULE]
-    sizes = sizes_of(arguments, unlimited)
-    compare_policies(replays, sizes, unlimited, ("lru", "value") if brief else POLICIES)
+    compare_policies(replays, sizes_of(arguments.sizes, unlimited), unlimited, ("lru", "value") if brief else POLICIES)
     if not brief:
         compare_unlimited(replays, known)
-    compare_rules(replays, sizes, (COMMON_RULE, "advice") if brief else RULES)
+    compare_rules(replays, sizes_of(arguments.rule_sizes or arguments.sizes, unlimited), (COMMON_RULE, "advice") if brief else RULES)
     return list(replays.results.values())
+
+
+def percents(text):
+    return [float(size) for size in text.split(",")]
 
 
 def main():
@@ -152,9 +155,10 @@ def main():
     source.add_argument("--trace")
     source.add_argument("--generate")
     parser.add_argument("--beside", default="../shared/models/qwen3-next-80b-a3b.json",
-                        help="a published model to show beside it, briefly, where the file is there")
-    parser.add_argument("--sizes", type=lambda text: [float(size) for size in text.split(",")], default=[3, 10, 30],
+                        help="a published model to show beside it, briefly, where the file is there; none")
+    parser.add_argument("--sizes", type=percents, default=[3, 10, 30],
                         help="percent of the trace's full-attention bytes, as 3,10,30")
+    parser.add_argument("--rule-sizes", type=percents, help="those at which snapshot rules are compared (default: all)")
     parser.add_argument("--page-bytes", default="256", help="bytes of each record that really move")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="replays at a time")
     parser.add_argument("--out", type=pathlib.Path, help="folder for results.json")
@@ -169,7 +173,7 @@ def main():
     beside = pathlib.Path(arguments.beside)
     if beside.is_file():
         results += run_model(arguments, beside.stem, ["--config", str(beside)], trace, brief=True)
-    else:
+    elif arguments.beside != "none":
         print(f"\n({beside.name} is not there; no published model is shown beside the composite one)")
     pages = sum(result["verified_pages"] for result in results)
     print(f"\n{len(results)} replays in {time.monotonic() - begin:.0f} s; {pages:,} hit pages loaded and compared, "

@@ -12,4 +12,5 @@ if [ -r "$real" ]; then trace=(--trace "$real"); else trace=(--generate conversa
 echo "== One replay: a composite hybrid model (36 gated-delta-net, 8 window and 4 full layers), branch snapshots, 64 GiB"
 "$program" replay "${trace[@]}" --spec "$spec" --snapshots branch --host-bytes 64GiB --bound
 
-python3 tools/compare_replays.py --program "$program" --spec "$spec" "${trace[@]}" --out build/replays "$@"
+python3 tools/compare_replays.py --program "$program" --spec "$spec" "${trace[@]}" --rule-sizes 10 \
+  --out build/replays "$@"
