@@ -338,6 +338,113 @@ TEST(Events, TellWhatBecomesVisibleAndWhatLeaves) {
   EXPECT_EQ(events.lost, 0U);
 }
 
+TEST(Events, CarryTheEnginesOwnDigest) {
+  TestWorld world({.spec = test_spec({})});
+  StoreRequest request = world.store_request(world.keys(1), 0, ClassId(0));
+  request.items[0].external.bytes[0] = std::byte{7};
+  request.items[0].external.size = 1;
+  ASSERT_TRUE(world.node().store(request));
+  world.node().poll();
+  const Events events = world.node().drain_events();
+  ASSERT_EQ(events.events.size(), 1U);
+  EXPECT_EQ(events.events[0].external, request.items[0].external);
+  const AuditResidence set = world.node().audit().residences.at(0);
+  const auto header =
+      parse_header(world.arena().view(set.spans[0], 0, header_bytes(world.form().classes[0])));
+  ASSERT_TRUE(header);
+  EXPECT_EQ(header->label.external, request.items[0].external);
+}
+
+TEST(Session, ItsBoundHoldsForLoadsAtShorterLengthsToo) {
+  TestWorld world({.spec = test_spec({.state = true})});
+  const auto keys = world.keys(4);
+  world.store_pages(keys, {.snapshots = {2, 4}});
+  const ClassForm& state = world.form().classes[1];
+  const std::uint64_t bound = 4 * world.form().classes[0].record_bytes + state.record_bytes;
+  const SessionId small = world.node().open_session({"small", "salt", bound}).value();
+  MatchQuery query;
+  query.session = small;
+  query.ns = world.ns();
+  query.keys = keys;
+  const TicketId ticket = world.node().match(query).value();
+  ASSERT_EQ(world.view(ticket).length, 4U);
+  EXPECT_EQ(world.load(ticket, 2).length, 0U) << "the snapshot at 2 would pass the bound";
+  EXPECT_LE(world.node().stats().leased_bytes, bound);
+  EXPECT_EQ(world.load(ticket, 4).length, 4U);
+}
+
+TEST(Session, AnotherTenantsNamespaceIsRefused) {
+  TestWorld world({.spec = test_spec({})});
+  const auto keys = world.keys(1);
+  world.store_pages(keys, {});
+  MatchQuery query;
+  query.session = world.node().open_session({"stranger", "another salt", {}}).value();
+  query.ns = world.ns();
+  query.keys = keys;
+  EXPECT_FALSE(world.node().match(query));
+  StoreRequest request = world.store_request(keys, 0, ClassId(0));
+  request.session = query.session;
+  EXPECT_FALSE(world.node().store(request));
+}
+
+TEST(Chain, ARingOfParentsCannotBeBuilt) {
+  TestWorld world({.spec = test_spec({})});
+  const auto keys = world.keys(2);
+  StoreRequest request = world.store_request(keys, 1, ClassId(0));
+  StoreItem back = request.items[0];
+  std::swap(back.key, *back.parent);
+  request.items.push_back(back);
+  EXPECT_EQ(world.node().store(request).value().outcomes,
+            (std::vector<StoreOutcome>{StoreOutcome::kAccepted, StoreOutcome::kInvalid}));
+  world.node().remove(world.ns(), keys[0]);
+}
+
+TEST(Memory, IsNotUnregisteredUnderALoadThatVerifies) {
+  HeldExecutor executor;
+  TestWorld world({.spec = test_spec({}), .executor = &executor});
+  const auto keys = world.keys(1);
+  world.store(keys, 0, ClassId(0));
+  executor.run_all();
+  world.node().poll();
+  world.wipe();
+  ASSERT_TRUE(world.node().load(world.load_request(world.match(keys), 1)));
+  EXPECT_EQ(world.node().unregister_memory(world.form_id(), ClassId(0), ShardId(0)).code,
+            Code::kFailedPrecondition);
+  for (int i = 0; i < 4; ++i) {
+    executor.run_all();
+    world.node().poll();
+  }
+  EXPECT_EQ(world.wrong_bytes(keys, 1), "");
+  EXPECT_TRUE(world.node().unregister_memory(world.form_id(), ClassId(0), ShardId(0)).ok());
+}
+
+TEST(Verification, OncePerResidencyStillVerifiesEachLayer) {
+  HeldExecutor executor;
+  TestWorld world({.spec = test_spec({}), .executor = &executor, .adjust = [](NodeOptions& options) {
+                     options.verification = Verification::kOncePerResidency;
+                   }});
+  const auto keys = world.keys(1);
+  world.store(keys, 0, ClassId(0));
+  executor.run_all();
+  world.node().poll();
+  for (const AuditResidence& set : world.node().audit().residences)  // the second layer's last byte
+    world.arena().view(set.spans[0], header_bytes(world.form().classes[0]) + set.payload_bytes - 1, 1)[0] ^=
+        std::byte{1};
+  world.node().drain_completions();
+  LoadRequest request = world.load_request(world.match(keys), 1);
+  request.mode = LoadMode::kLayered;
+  ASSERT_TRUE(world.node().load(request));
+  std::optional<LoadResult> result;
+  for (int i = 0; i < 16 && !result; ++i) {
+    executor.run_all();
+    world.node().poll();
+    for (Completion& completion : world.node().drain_completions())
+      if (completion.kind == CompletionKind::kLoaded) result = std::move(completion.load);
+  }
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->status.code, Code::kDataCorrupt);
+}
+
 TEST(Events, ABoundedQueueCountsWhatItLost) {
   TestWorld world({.spec = test_spec({}), .adjust = [](NodeOptions& options) { options.events_max = 2; }});
   world.store_pages(world.keys(5), {});

@@ -19,6 +19,7 @@ RecordPlace Node::State::place_of(const Residence& residence, ShardId shard) con
   place.label.cls = residence.cls;
   place.label.shard = shard;
   place.label.generation = residence.generation;
+  if (residence.page != nullptr) place.label.external = residence.page->external;
   return place;
 }
 

@@ -19,6 +19,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "memory/record.h"
 #include "model/identity.h"
 #include "model/key_chain.h"
 #include "model/resume.h"
@@ -124,6 +125,8 @@ struct StoreItem {
   std::uint64_t length = 0;   // pages of the prefix that ends with this page (≥ 1)
   ClassId cls;
   ShardId shard;
+  ExternalDigest
+      external;  // what the engine itself calls the page: kept in the record's header, told in events
   std::uint64_t slot = 0;              // engine slot to read (store), unused by reserve
   std::optional<std::uint64_t> bytes;  // what the caller believes the record to be; another size is an error
   bool resume_point =
@@ -206,6 +209,7 @@ struct Event {
   Key key;
   std::optional<Key> parent;
   std::uint64_t length = 0;
+  ExternalDigest external;
   Presence classes = 0;               // stored: visible now; attached, dropped: which
   Cause cause = Cause::kNeverStored;  // removed, dropped: why
 };
@@ -232,6 +236,7 @@ class Node {
   Result<FormId> open_form(FormOptions options);
   // O(1), no pools of its own. The same identity under the same form is the same namespace.
   Result<NamespaceId> open_namespace(SessionId session, FormId form, NamespaceOptions options);
+  // Requires: form and ns are open.
   const StorageForm& form(FormId form) const;
   const StorageForm& form_of(NamespaceId ns) const;
   Digest root(NamespaceId ns) const;           // start of its key chains
@@ -291,6 +296,7 @@ class Node {
   void clear(FormId form);     // O(1), all namespaces of a form
   void invalidate(NamespaceId ns) { clear(ns); }
   // Namespaces of the form whose identity has an older weights epoch miss and refuse from now on. O(1).
+  // All pages of the form are cleared.
   void set_weights_epoch(FormId form, std::uint64_t epoch);
   // Ends transfers and forgets engine memory; cached bytes stay. kSuspended follows when all is quiescent.
   void suspend();

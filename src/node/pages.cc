@@ -477,6 +477,7 @@ void Node::State::push_event(EventKind kind, const Page& page, Presence classes,
   event.key = page.name.key;
   if (page.parent != nullptr) event.parent = page.parent->name.key;
   event.length = page.length;
+  event.external = page.external;
   event.classes = classes;
   event.cause = cause;
   queue_event(std::move(event));

@@ -78,6 +78,7 @@ struct Page {
   std::size_t child_at = 0;  // its place in the parent's list
   std::uint64_t uid = 0;     // for candidate ids
   std::uint64_t birth = 0;   // the namespace's mark when it came; older than the mark = cleared
+  ExternalDigest external;   // the engine's own name of it
   std::uint64_t length = 0;  // pages of the prefix that ends here; 0 unknown
   bool visible = false;
   Presence presence = 0;         // classes that may be found

@@ -150,6 +150,7 @@ Residence& Node::State::new_residence(const StoreRequest& request, const StoreIt
                                       std::vector<SlotId> slots) {
   Page& page = entry(request.ns, item.key);
   page.length = item.length;
+  if (item.external.size != 0) page.external = item.external;
   link_parent(page, item.parent);
   const ClassForm& cls = page.form->form->classes[item.cls.value()];
   if (!page.any_set()) occupy(page);
