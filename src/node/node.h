@@ -1,6 +1,6 @@
 // The hierarchical cache of one process: host tier under an engine's memory. A deterministic state machine:
 // calls and ends of copies in, state changes and copy tasks out. It starts no thread, reads no clock of its
-// own, touches no payload byte.
+// own, and copies no byte between engine and arena itself.
 //
 // Life of a page: reserve (slots taken, seen by nobody) → copies end → class-set committed → page visible
 // when all its required class-sets are → leased by tickets → evicted or removed (out of sight at once; its

@@ -37,7 +37,7 @@ struct NodeOptions {
   std::optional<std::uint64_t> record_bytes_max;  // payload of resident records; replay's --host-bytes
   std::optional<std::uint64_t> pages_max;         // visible pages; replay's --capacity-pages
   std::optional<std::uint64_t> snapshot_budget;   // most snapshots that advice may ask for
-  std::uint64_t in_flight_bytes_max = 0;          // payload under copies; 0: a quarter of the arena
+  std::uint64_t in_flight_bytes_max = 0;          // payload under copies; 0: the arena
   double client_share = 0.25;                     // of the arena: a session's leased plus reserved bytes
 
   PolicyKind policy = PolicyKind::kLru;
