@@ -9,8 +9,9 @@ spec=examples/specs/hybrid.json
 real=../shared/traces/conversation_trace.jsonl
 if [ -r "$real" ]; then trace=(--trace "$real"); else trace=(--generate conversation); fi
 
-echo "== One replay: a composite hybrid model (36 gated-delta-net, 8 window and 4 full layers), branch snapshots, 64 GiB"
-"$program" replay "${trace[@]}" --spec "$spec" --snapshots branch --host-bytes 64GiB --bound
+echo "== One replay: a composite hybrid model (36 gated-delta-net, 8 window and 4 full layers), 64 GiB"
+"$program" replay "${trace[@]}" --spec "$spec" --policy value --snapshots advice \
+  --host-bytes 64GiB --bound
 
 python3 tools/compare_replays.py --program "$program" --spec "$spec" "${trace[@]}" --rule-sizes 10 \
   --out build/replays "$@"
