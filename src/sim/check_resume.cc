@@ -33,6 +33,10 @@ class ResumeChecker final : public Checker {
         return fmt::format("length {} is not restorable, offered are {}", length,
                            fmt::join(said.lengths, ","));
     }
+    for (const Miss& miss : said.missed)
+      if (miss.pages != 0 && miss.first_page + miss.pages > rule.limit_pages && miss.reason != Reason::kLimit)
+        return fmt::format("page {} is beyond the limit of {} pages and is missed for {}",
+                           miss.first_page + miss.pages - 1, rule.limit_pages, reason_name(miss.reason));
     const std::uint64_t page_tokens = scene.form_of(scene.spaces[ticket.space]).spec.page_tokens;
     const std::uint64_t hit =
         said.length > ticket.first_page ? (said.length - ticket.first_page) * page_tokens : 0;

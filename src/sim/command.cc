@@ -24,7 +24,7 @@ constexpr int kClean = 0;
 constexpr int kUsage = 2;
 constexpr int kCaught = 3;
 constexpr int kNothingCaught = 4;
-constexpr std::uint64_t kStepsDefault = 1000;
+constexpr std::uint64_t kStepsDefault = 2000;
 
 struct Arguments {
   std::uint64_t seed = 1;
