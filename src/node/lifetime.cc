@@ -199,7 +199,8 @@ void Node::touch(NamespaceId ns, std::span<const Key> keys, RequestId request) {
 void Node::remove(NamespaceId ns, const Key& key) {
   State& s = *state_;
   if (!s.knows(ns)) return;
-  if (Page* page = s.find(ns, key); page != nullptr) s.remove_tree(*page);
+  // Also an entry that was cleared: pages stored since may hang below it.
+  if (const auto at = s.pages.find(PageName{ns, key}); at != s.pages.end()) s.remove_tree(at->second);
 }
 
 void Node::clear(NamespaceId id) {
