@@ -151,7 +151,7 @@ TEST(ReuseModel, TellsEndsThatAreAskedAgainFromThoseThatAreGoneOnFrom) {
     if (i > 30) learn(model, i % 2 == 0 ? chain(10, i - 30) : goes_on(i - 30));
     if (i > 60 && i % 2 == 0) learn(model, chain(10, i - 60));
   }
-  for (const std::uint64_t i : {5000, 5001}) learn(model, chain(10, i));
+  for (const std::uint64_t i : {5000U, 5001U}) learn(model, chain(10, i));
   learn(model, chain(10, 5000));
   learn(model, goes_on(5001));
   EXPECT_GT(model.used(chain(10, 5000).back()).chance, 0.7);

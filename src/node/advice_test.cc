@@ -87,7 +87,7 @@ TEST(Advice, FallsSilentWhereNothingIsEverContinuedAndSpeaksWhereItIs) {
 }
 
 TEST(Advice, NeverAsksForMoreThanTheBudgetOverAllTickets) {
-  for (const std::uint64_t budget : {0, 1, 7}) {
+  for (const std::uint64_t budget : {0U, 1U, 7U}) {
     TestWorld world(small([&](NodeOptions& options) { options.snapshot_budget = budget; }));
     std::uint64_t asked = 0;
     for (std::uint32_t i = 1; i < 300; ++i) {
