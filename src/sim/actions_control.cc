@@ -261,7 +261,7 @@ Status close_client(Scene& scene, std::size_t client) {
   if (std::any_of(scene.operations.begin(), scene.operations.end(),
                   [&](const auto& each) { return each.second.session == session && !each.second.ended(); }))
     scene.coverage.hit("session_closed_with_work");
-  const Status closed = scene.node->close_session(session);
+  Status closed = scene.node->close_session(session);
   end_session_work(scene, session);
   std::erase_if(scene.requests, [&](const SimRequest& each) { return each.client == client; });
   return closed;

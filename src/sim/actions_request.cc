@@ -378,6 +378,7 @@ void offer_pages(Scene& scene) {
   if (request.path.empty()) return;
   const Space& space = scene.spaces[request.space];
   std::vector<Key> keys;
+  keys.reserve(request.path.size());
   for (const std::size_t prompt : request.path) keys.push_back(scene.prompts[prompt].key);
   OfferRequest offer;
   offer.session = scene.clients[request.client].id;

@@ -33,8 +33,8 @@ class BytesChecker final : public Checker {
     const PageRecord* record = scene.book.find({residence.ns, residence.key});
     if (record != nullptr && record->ever_damaged.contains(residence.cls)) return std::nullopt;
     const Space& space = scene.spaces[scene.space_of.at(residence.ns)];
-    for (std::uint16_t shard = 0; shard < residence.spans.size(); ++shard)
-      if (!scene.stored_computation(space, residence, ShardId(shard)))
+    for (std::size_t shard = 0; shard < residence.spans.size(); ++shard)
+      if (!scene.stored_computation(space, residence, ShardId(static_cast<std::uint16_t>(shard))))
         return fmt::format("class {} shard {} of page {} does not hold its own bytes", residence.cls.value(),
                            shard, to_hex(residence.key));
     return std::nullopt;

@@ -57,10 +57,12 @@ class MixtureChecker final : public Checker {
     const Space& space = scene.spaces[scene.space_of.at(residence.ns)];
     const ClassForm& cls = scene.form_of(space).classes[residence.cls.value()];
     std::optional<Computation> first;
-    for (std::uint16_t shard = 0; shard < residence.spans.size(); ++shard) {
+    for (std::size_t shard = 0; shard < residence.spans.size(); ++shard) {
       const auto payload = scene.arena->read(residence.spans[shard], header_bytes(cls), cls.record_bytes);
-      const auto layers =
-          read_payload(cls, scene.record_name(space, residence.key, residence.cls, ShardId(shard)), payload);
+      const auto layers = read_payload(
+          cls,
+          scene.record_name(space, residence.key, residence.cls, ShardId(static_cast<std::uint16_t>(shard))),
+          payload);
       const auto written =
           std::find_if(layers.begin(), layers.end(), [](const auto& each) { return each.has_value(); });
       if (written == layers.end()) return fmt::format("shard {} is not written", shard);

@@ -67,6 +67,7 @@ class ReasonsChecker final : public Checker {
           continue;
         }
         std::vector<std::string_view> names;
+        names.reserve(possible.size());
         for (const Reason reason : possible) names.push_back(reason_name(reason));
         return fmt::format("page {} is missed for {}, it should be {}", page, reason_name(miss.reason),
                            fmt::join(names, " or "));

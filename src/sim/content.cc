@@ -54,6 +54,7 @@ std::optional<Computation> read_layer(const LayerRun& layer, const RecordName& n
 std::vector<std::optional<Computation>> read_payload(const ClassForm& cls, const RecordName& name,
                                                      ByteView payload) {
   std::vector<std::optional<Computation>> layers;
+  layers.reserve(cls.layers.size());
   for (const LayerRun& layer : cls.layers)
     layers.push_back(read_layer(layer, name, payload.subspan(layer.offset, layer.length)));
   return layers;

@@ -29,8 +29,8 @@ std::optional<Computation> Scene::stored_computation(const Space& space, const A
 std::optional<Computation> Scene::stored_computation(const Space& space,
                                                      const AuditResidence& residence) const {
   std::optional<Computation> first;
-  for (std::uint16_t shard = 0; shard < residence.spans.size(); ++shard) {
-    const auto computation = stored_computation(space, residence, ShardId(shard));
+  for (std::size_t shard = 0; shard < residence.spans.size(); ++shard) {
+    const auto computation = stored_computation(space, residence, ShardId(static_cast<std::uint16_t>(shard)));
     if (!computation || (first && *first != *computation)) return std::nullopt;
     first = computation;
   }
