@@ -25,6 +25,7 @@ void advance_request(Scene& scene);
 void abort_request(Scene& scene);
 void attach_later(Scene& scene);
 void offer_pages(Scene& scene);
+void give_up_storing(Scene& scene);
 void ask_advice(Scene& scene);
 void release_ticket(Scene& scene);
 // Ends a request's tickets, reservations and work in the simulator's own books.
@@ -32,6 +33,8 @@ void forget_request(Scene& scene, RequestId request, bool aborted);
 StoreItem make_item(const Scene& scene, std::size_t prompt, ClassId cls, ShardId shard);
 SimRequest new_request(Scene& scene, std::size_t client, std::size_t space);
 bool choose_client_and_space(Scene& scene, std::size_t& client, std::size_t& space);
+// What the engine itself calls a page: nothing, or bytes that follow from its key.
+ExternalDigest external_name(const Key& key);
 void note_answer(Scene& scene, const SimRequest& request, const StoreItem& item, StoreOutcome outcome);
 
 // -- loads and reservations --

@@ -195,6 +195,15 @@ void hand_over(Scene& scene, SimRequest& request) {
   scene.operations.emplace(operation.id, std::move(operation));
 }
 
+// By the audit of the step before: nothing of the page is there or being written.
+bool nothing_there(const Scene& scene, const PageId& page) {
+  const auto& residences = scene.view.before.residences;
+  return std::none_of(residences.begin(), residences.end(), [&](const AuditResidence& each) {
+    return each.ns == page.ns && each.key == page.key && each.state != ResidenceState::kHidden &&
+           each.state != ResidenceState::kQuarantined && !scene.cleared_generations.contains(each.generation);
+  });
+}
+
 void end_request(Scene& scene, std::size_t index) {
   const RequestId id = scene.requests[index].id;
   scene.view.note = fmt::format("request {} ends", id.value());
@@ -235,12 +244,21 @@ SimRequest new_request(Scene& scene, std::size_t client, std::size_t space) {
 StoreItem make_item(const Scene& scene, std::size_t prompt, ClassId cls, ShardId shard) {
   const Prompt& page = scene.prompts[prompt];
   StoreItem item;
+  item.external = external_name(page.key);
   item.key = page.key;
   if (page.parent) item.parent = scene.prompts[*page.parent].key;
   item.length = page.length;
   item.cls = cls;
   item.shard = shard;
   return item;
+}
+
+ExternalDigest external_name(const Key& key) {
+  ExternalDigest name;
+  name.size = static_cast<std::uint8_t>(key.words[0] % 3 * 16);  // of every third page nothing
+  for (std::size_t i = 0; i < name.size; ++i)
+    name.bytes[i] = static_cast<std::byte>(key.words[1] >> (i % 8 * 8) & 0xFF);
+  return name;
 }
 
 void note_answer(Scene& scene, const SimRequest& request, const StoreItem& item, StoreOutcome outcome) {
@@ -283,14 +301,11 @@ void note_answer(Scene& scene, const SimRequest& request, const StoreItem& item,
     case StoreOutcome::kInvalid:
       break;
   }
-  // The audit of the step before, and what this very call has had accepted before this item.
-  const auto& residences = scene.view.before.residences;
-  const bool alone = std::none_of(residences.begin(), residences.end(), [&](const AuditResidence& each) {
-    return each.ns == page.ns && each.key == page.key && each.state != ResidenceState::kHidden &&
-           each.state != ResidenceState::kQuarantined;
-  });
+  // What this very call has had accepted before this item counts too.
   const PageRecord* record = scene.book.find(page);
-  scene.book.refused(page, outcome, alone && (record == nullptr || record->accepted_step != scene.view.step));
+  scene.book.refused(
+      page, outcome,
+      nothing_there(scene, page) && (record == nullptr || record->accepted_step != scene.view.step));
 }
 
 void forget_request(Scene& scene, RequestId request, bool aborted) {
@@ -312,7 +327,9 @@ void advance_request(Scene& scene) {
     scene.requests.back().path = walk(scene, space);
     if (scene.prng.chance(0.4)) {
       const Status begun = scene.node->request_begin(scene.clients[client].id, scene.requests.back().id);
-      TIERCEL_CHECK(begun.ok());
+      // Refused when too many are under way: then it is never heard of.
+      if (!begun.ok()) scene.requests.pop_back();
+      TIERCEL_CHECK(begun.ok() || begun.code == Code::kResourceExhausted);
       return;
     }
   }
@@ -372,6 +389,25 @@ void attach_later(Scene& scene) {
   if (!request.to_store.empty() || scene.prng.chance(0.5)) scene.requests.push_back(std::move(request));
 }
 
+// The engine stops storing this prompt: what is left of it will be missed for that reason.
+void give_up_storing(Scene& scene) {
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < scene.requests.size(); ++i)
+    if (!scene.requests[i].to_store.empty()) open.push_back(i);
+  if (open.empty()) return;
+  SimRequest& request = scene.requests[open[scene.prng.below(open.size())]];
+  const NamespaceId ns = scene.spaces[request.space].id;
+  std::vector<Key> keys;
+  for (const StoreItem& item : request.to_store)
+    if (std::find(keys.begin(), keys.end(), item.key) == keys.end()) keys.push_back(item.key);
+  request.to_store.clear();
+  const StoreOutcome reasons[] = {StoreOutcome::kNoRoom, StoreOutcome::kTooLarge, StoreOutcome::kQuota};
+  const StoreOutcome why = reasons[scene.prng.below(3)];
+  scene.node->not_stored(ns, keys, why);
+  for (const Key& key : keys) scene.book.refused({ns, key}, why, nothing_there(scene, {ns, key}));
+  scene.coverage.hit("gave_up_storing");
+}
+
 void offer_pages(Scene& scene) {
   if (scene.requests.empty()) return;
   const SimRequest& request = scene.requests[scene.prng.below(scene.requests.size())];
@@ -411,7 +447,9 @@ void ask_advice(Scene& scene) {
   if (scene.prng.chance(0.3)) query.at_most = scene.prng.below(4);
   if (scene.prng.chance(0.5)) query.from = scene.prng.below(query.pages + 1);
   scene.view.advice_query = query;
+  scene.view.advice_ticket = ticket.id;
   scene.view.advice = scene.node->snapshot_advice(ticket.id, query);
+  scene.view.advice_again = scene.node->snapshot_advice(ticket.id, query);
   scene.coverage.hit("advice_given", scene.view.advice.size());
 }
 

@@ -33,6 +33,7 @@ constexpr Choice kChoices[] = {
     {"abort_request", abort_request, 10},
     {"attach_later", attach_later, 24},
     {"offer", offer_pages, 16},
+    {"give_up_storing", give_up_storing, 6},
     {"advice", ask_advice, 8},
     {"release_ticket", release_ticket, 24},
     {"remove", remove_page, 9},

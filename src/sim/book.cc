@@ -72,7 +72,8 @@ void Book::refused(const PageId& page, StoreOutcome outcome, bool alone) {
   PageRecord& record = pages_[page];
   const Reason reason = reason_of(outcome);
   if (reason == Reason::kNeverStored) return;
-  if (alone && !record.visible)
+  // What was cleared may be swept only now, and then the clear is the later cause.
+  if (alone && !record.visible && !record.past.contains(Reason::kRemoved))
     record.past = {reason};
   else
     record.past.insert(reason);

@@ -35,8 +35,9 @@ class BudgetChecker final : public Checker {
     if (auto wrong = differs("host_bytes_granted", stats.host_bytes_granted, options.host_bytes))
       return wrong;
     if (auto wrong =
-            exceeds("arena, index and history",
-                    stats.arena_bytes_owned + stats.index_bytes + stats.history_bytes, options.host_bytes))
+            exceeds("arena, index, history and advice",
+                    stats.arena_bytes_owned + stats.index_bytes + stats.history_bytes + stats.advice_bytes,
+                    options.host_bytes))
       return wrong;
     if (auto wrong = exceeds("arena_bytes_owned", stats.arena_bytes_owned, stats.arena_bytes)) return wrong;
     if (options.record_bytes_max)

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/actions.h"
 #include "sim/checkers.h"
 
 namespace tiercel::sim {
@@ -28,6 +29,10 @@ class EventsChecker final : public Checker {
 
  private:
   std::optional<std::string> take(const Scene& scene, const Event& event) {
+    if (event.external.size != 0 && event.external != external_name(event.key))
+      return "it carries another page's external digest";
+    if (event.kind == EventKind::kStored && event.external != external_name(event.key))
+      return "it lacks the digest that the page was stored with";
     const PageId page{event.ns, event.key};
     const auto at = visible_.find(page);
     switch (event.kind) {

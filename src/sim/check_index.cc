@@ -85,6 +85,8 @@ class IndexChecker final : public Checker {
       const Prompt& prompt = scene.prompts[next_++ % scene.prompts.size()];
       const Space& space = scene.spaces[prompt.ns];
       const Presence known = scene.book.presence({space.id, prompt.key});
+      if (scene.node->why(space.id, prompt.key).presence != known)
+        return fmt::format("page {} has classes {:#x}, and why() says otherwise", to_hex(prompt.key), known);
       for (const ClassForm& cls : scene.form_of(space).classes) {
         const bool there = (known >> cls.id.value() & 1) != 0;
         if (scene.node->exists(space.id, cls.id, prompt.key) != there)

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
@@ -67,10 +68,12 @@ class PolicyChecker final : public Checker {
                        *scene.scenario.options.pages_max);
   }
 
-  // Advice is within what was asked, ascending, without repetition.
-  static std::optional<std::string> check_advice(const Scene& scene) {
+  // Advice is within what was asked, ascending, the same twice, and within the budget of all tickets
+  // together.
+  std::optional<std::string> check_advice(const Scene& scene) {
     if (!scene.view.advice_query) return std::nullopt;
     const AdviceQuery& query = *scene.view.advice_query;
+    if (scene.view.advice != scene.view.advice_again) return "the same question was advised on in two ways";
     if (scene.view.advice.size() > query.at_most) return "more advice than was asked for";
     std::uint64_t last = 0;
     for (const std::uint64_t length : scene.view.advice) {
@@ -80,8 +83,19 @@ class PolicyChecker final : public Checker {
                            query.pages, query.from, query.multiple_of);
       last = length;
     }
+    if (!scene.view.advice.empty() && !scene.tickets.at(scene.view.advice_ticket).query.touch)
+      return "advice for a match that was no use of its pages";
+    const auto budget = scene.scenario.options.snapshot_budget;
+    std::size_t& longest = advised_[scene.view.advice_ticket];
+    longest = std::max(longest, scene.view.advice.size());
+    std::uint64_t advised = 0;
+    for (const auto& [ticket, lengths] : advised_) advised += lengths;
+    if (budget && advised > *budget)
+      return fmt::format("{} snapshots were advised, the budget is {}", advised, *budget);
     return std::nullopt;
   }
+
+  std::map<TicketId, std::size_t> advised_;  // the longest answer to each
 };
 
 }  // namespace

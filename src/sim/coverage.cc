@@ -22,6 +22,7 @@ constexpr std::string_view kCounters[] = {
     "epoch_with_work_under_way",
     "events_lost",
     "evicted_page",
+    "gave_up_storing",
     "load_cancelled",
     "load_device_failed",
     "load_layered",

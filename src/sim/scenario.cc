@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "base/prng.h"
-#include "index/history.h"
 #include "model/storage_form.h"
 
 namespace tiercel::sim {
@@ -140,6 +139,8 @@ void choose_bounds(Scenario& scenario, Prng& prng) {
   if (prng.chance(0.4)) options.reservation_ttl = std::chrono::milliseconds(prng.between(200, 6000));
   if (prng.chance(0.3)) options.operation_deadline = std::chrono::milliseconds(prng.between(200, 4000));
   if (prng.chance(0.3)) options.snapshot_budget = prng.below(6);
+  if (prng.chance(0.06)) options.requests_max = static_cast<std::uint32_t>(prng.between(2, 4));
+  if (prng.chance(0.06)) options.completions_max = static_cast<std::uint32_t>(prng.between(1, 4));
   scenario.quotas = prng.chance(0.3);
 }
 

@@ -160,7 +160,9 @@ struct StepView {
   std::optional<TicketId> matched;     // answered in this step
   std::optional<NamespaceId> storing;  // a store or reservation for this namespace was asked for
   std::optional<AdviceQuery> advice_query;
+  TicketId advice_ticket;
   std::vector<std::uint64_t> advice;
+  std::vector<std::uint64_t> advice_again;  // the same question asked twice
   Audit before;
   Audit after;
   std::vector<Completion> completions;

@@ -56,6 +56,7 @@ class Run final {
       scene_.book.apply(event);
       if (event.cause == Cause::kDamaged) scene_.damage_found[{event.ns, event.key}] = number;
     }
+    if (view.events.lost != 0) ++scene_.disturbances;  // whatever it was
     if (view.events.lost != 0) scene_.book.resync(view.after, scene_.cleared_generations);
     note_match(scene_);
     if (options_.trace) fmt::print("{}", describe_step(scene_));
