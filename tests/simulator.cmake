@@ -3,7 +3,7 @@ set(SIMULATOR_CHECK ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/simulator_
 set(BIN ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
 
 add_test(NAME sim.seeds COMMAND tiercel-sim --seeds 1:200 --all-counters)
-add_test(NAME sim.fresh COMMAND tiercel-sim --fresh 10 --steps 400)
+add_test(NAME sim.fresh COMMAND tiercel-sim --fresh 20)
 add_test(NAME sim.long COMMAND tiercel-sim --seeds 1001:1010 --steps 3000)
 add_test(NAME sim.faults COMMAND ${SIMULATOR_CHECK} faults ${BIN})
 add_test(NAME sim.repeats COMMAND ${SIMULATOR_CHECK} repeats ${BIN})
