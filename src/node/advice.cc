@@ -149,8 +149,8 @@ std::vector<std::uint64_t> Node::snapshot_advice(TicketId id, const AdviceQuery&
   if (ticket.forecast == nullptr) return {};
   if (!ticket.advice) {
     const std::uint64_t budget = s.options.snapshot_budget.value_or(UINT64_MAX);
-    ticket.advice = AdviceTerms{s.price_now(*s.space_of(ticket.ns).form),
-                                budget - std::min(budget, s.snapshots_advised), 0};
+    ticket.advice = AdviceTerms{
+        s.price_now(*s.space_of(ticket.ns).form), budget - std::min(budget, s.snapshots_advised), {}};
   }
   AdviceLimits limits;
   limits.pages = query.pages;
@@ -159,10 +159,14 @@ std::vector<std::uint64_t> Node::snapshot_advice(TicketId id, const AdviceQuery&
   limits.from = query.from;
   limits.restorable = ticket.view.length;
   std::vector<std::uint64_t> lengths = advised_lengths(*ticket.forecast, limits, ticket.advice->price);
-  if (lengths.size() > ticket.advice->given) {
-    s.snapshots_advised += lengths.size() - ticket.advice->given;
-    ticket.advice->given = lengths.size();
-  }
+  // Each length that was not named before takes of what all tickets together have left.
+  std::erase_if(lengths, [&](std::uint64_t length) {
+    if (ticket.advice->given.contains(length)) return false;
+    if (s.options.snapshot_budget && s.snapshots_advised >= *s.options.snapshot_budget) return true;
+    ticket.advice->given.insert(length);
+    ++s.snapshots_advised;
+    return false;
+  });
   return lengths;
 }
 

@@ -145,11 +145,11 @@ struct Lease {
   std::uint32_t generation = 0;
 };
 
-// On what terms a ticket's advice is given, and how many snapshots it asked for at most.
+// On what terms a ticket's advice is given, and which lengths it has named.
 struct AdviceTerms {
   AdvicePrice price;
   std::uint64_t left = 0;  // of the budget
-  std::uint64_t given = 0;
+  std::set<std::uint64_t> given;
 };
 
 struct Ticket {

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
@@ -82,20 +81,17 @@ class PolicyChecker final : public Checker {
         return fmt::format("advice to snapshot at {} of {} pages, from {}, multiples of {}", length,
                            query.pages, query.from, query.multiple_of);
       last = length;
+      advised_.emplace(scene.view.advice_ticket, length);
     }
     if (!scene.view.advice.empty() && !scene.tickets.at(scene.view.advice_ticket).query.touch)
       return "advice for a match that was no use of its pages";
     const auto budget = scene.scenario.options.snapshot_budget;
-    std::size_t& longest = advised_[scene.view.advice_ticket];
-    longest = std::max(longest, scene.view.advice.size());
-    std::uint64_t advised = 0;
-    for (const auto& [ticket, lengths] : advised_) advised += lengths;
-    if (budget && advised > *budget)
-      return fmt::format("{} snapshots were advised, the budget is {}", advised, *budget);
+    if (budget && advised_.size() > *budget)
+      return fmt::format("{} snapshots were advised, the budget is {}", advised_.size(), *budget);
     return std::nullopt;
   }
 
-  std::map<TicketId, std::size_t> advised_;  // the longest answer to each
+  std::set<std::pair<TicketId, std::uint64_t>> advised_;
 };
 
 }  // namespace
