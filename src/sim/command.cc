@@ -70,7 +70,7 @@ RunResult run_one(const Arguments& arguments, std::uint64_t seed) {
   prepare_last_words(repeat_line(arguments, seed, spec));
   RunResult result = run(options);
   if (result.caught) {
-    fmt::print("step {}: {}\n", result.caught->step, result.caught->message);
+    fmt::print("{}step {}: {}\n", result.coverage.to_string(), result.caught->step, result.caught->message);
     fmt::print("{}caught checker={} step={}\n", repeat_line(arguments, seed, spec), result.caught->checker,
                result.caught->step);
   }
