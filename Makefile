@@ -35,13 +35,8 @@ test-long: ## the same and what takes longer: clang-tidy on every file, more see
 	@cmake --build --preset dev --parallel $(JOBS)
 	@python3 tools/run_tests.py --build build/dev --jobs $(JOBS) --long
 
-bench: ## benchmarks, one program per module that has any
-	@tools/deps.sh build
-	@$(MAKE) --no-print-directory build/release/build.ninja
-	@cmake --build --preset release --parallel $(JOBS) --target benches
-	@ran=0; for program in build/release/bin/*_bench; do \
-	  if [ -x "$$program" ]; then echo "== $$program"; "$$program" || exit 1; ran=1; fi; done; \
-	[ $$ran -eq 1 ] || echo "no module has a benchmark yet"
+bench: build ## measure each part against what this machine allows; `make bench BENCH="hash get"` runs some
+	@build/release/bin/tiercel bench $(BENCH)
 
 format: ## rewrite the sources in the one format
 	@tools/deps.sh test

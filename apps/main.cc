@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "bench_command.h"
 #include "command.h"
 #include "inspect_command.h"
 #include "replay_command.h"
@@ -18,6 +19,7 @@ int run(int argc, char** argv) {
   const Command commands[] = {
       inspect_command(app),
       replay_command(app),
+      bench_command(app),
   };
   try {
     app.parse(argc, argv);

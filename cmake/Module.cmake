@@ -2,7 +2,6 @@
 #
 # One folder of src/ is one static library `tiercel_NAME`, and what stands beside its sources:
 #   *_test.cc    one program NAME_test, ctest `unit.NAME`, and again under the sanitizers (cmake/Stages.cmake)
-#   *_bench.cc   one program NAME_bench (target `benches`)
 #   X_fuzz.cc    a program X_fuzz: libFuzzer under the preset `fuzz`, elsewhere it replays tests/fuzz_corpus/X
 #   *.h          each compiled alone (target `headers_alone`)
 # The same sources are there a second time with fault points on (`tiercel_NAME_faulty`), built only where the simulator links them.
@@ -13,18 +12,15 @@
 set(TIERCEL_HEAVY_STAGES asan.build tsan.build release.build tidy.changed check.headers)
 
 add_custom_target(headers_alone)
-add_custom_target(benches)
 add_custom_target(fuzzers)
 
 function(tiercel_module NAME)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   set(TESTS ${SOURCES})
-  set(BENCHES ${SOURCES})
   set(FUZZERS ${SOURCES})
-  list(FILTER SOURCES EXCLUDE REGEX "_(test|bench|fuzz)\\.cc$")
+  list(FILTER SOURCES EXCLUDE REGEX "_(test|fuzz)\\.cc$")
   list(FILTER TESTS INCLUDE REGEX "_test\\.cc$")
-  list(FILTER BENCHES INCLUDE REGEX "_bench\\.cc$")
   list(FILTER FUZZERS INCLUDE REGEX "_fuzz\\.cc$")
 
   foreach(VARIANT "" "_faulty")
@@ -51,12 +47,6 @@ function(tiercel_module NAME)
   endif()
   if(TESTS)
     tiercel_test_program(${NAME}_test unit.${NAME} SOURCES ${TESTS} LIBRARIES tiercel_${NAME})
-  endif()
-  if(BENCHES)
-    find_package(benchmark REQUIRED)
-    add_executable(${NAME}_bench EXCLUDE_FROM_ALL ${BENCHES})
-    target_link_libraries(${NAME}_bench PRIVATE tiercel_${NAME} benchmark::benchmark benchmark::benchmark_main fmt::fmt)
-    add_dependencies(benches ${NAME}_bench)
   endif()
   foreach(FUZZER ${FUZZERS})
     tiercel_fuzzer(${FUZZER} tiercel_${NAME})

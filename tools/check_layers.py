@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lower never includes higher: every `#include "module/..."` is checked against the order in tools/layers.txt.
 
-Tests and benchmarks beside the code obey the same order, but may also include a `tests-only` module (the simulated world).
+Tests beside the code obey the same order, but may also include a `tests-only` module (the simulated world).
 What stands under tests/ may include everything. Slow headers (JSON, command line) may not be included from a header.
 """
 import re
@@ -9,7 +9,7 @@ import sources
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
 ONLY_IN_CC = ("nlohmann/json.hpp", "CLI/")
-TEST = re.compile(r"_(test|bench|fuzz)\.(cc|h)$")
+TEST = re.compile(r"_(test|fuzz)\.(cc|h)$")
 
 
 def read_layers(text):

@@ -1,0 +1,107 @@
+#include "bench_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "bench/benches.h"
+#include "bench/print.h"
+
+namespace tiercel::apps {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  tiercel bench
+  tiercel bench hash get
+  tiercel bench put --json
+  tiercel bench --list
+Without a name all of them run, a few minutes in all. Exit status: 0; 1 when a bench could not measure; 2 when the
+command line made no sense. docs/guide/bench.md says what each line means and how to read it.)";
+
+struct BenchArguments {
+  std::vector<std::string> names;
+  bool json = false, list = false, quick = false;
+};
+
+// The named benches, each once, in the order of the list; without names all.
+Result<std::vector<Bench>> chosen(const BenchArguments& arguments) {
+  for (const std::string& name : arguments.names)
+    if (find_bench(name) == nullptr) {
+      std::string known;
+      for (const Bench& bench : benches())
+        known += fmt::format("{}{}", known.empty() ? "" : ", ", bench.name);
+      return error(Code::kInvalidArgument,
+                   fmt::format("there is no bench \"{}\"; there are {}", name, known));
+    }
+  std::vector<Bench> list;
+  for (const Bench& bench : benches())
+    if (arguments.names.empty() || std::ranges::find(arguments.names, bench.name) != arguments.names.end())
+      list.push_back(bench);
+  return list;
+}
+
+std::string list_text() {
+  std::size_t width = 0;
+  for (const Bench& bench : benches()) width = std::max(width, bench.name.size());
+  std::string text;
+  for (const Bench& bench : benches()) text += fmt::format("{:<{}}  {}\n", bench.name, width, bench.what);
+  return text;
+}
+
+// What goes on, on one line of a terminal; nothing elsewhere.
+class ProgressLine final {
+ public:
+  void show(std::string_view bench, std::string_view what) const {
+    if (shown_) std::fputs(fmt::format("\r\033[K{}: {} ...", bench, what).c_str(), stderr);
+  }
+  void clear() const {
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
+
+ private:
+  bool shown_ = isatty(STDERR_FILENO) == 1;
+};
+
+int run_benches(const BenchArguments& arguments) {
+  const auto list = chosen(arguments);
+  if (!list) return fail("bench", list.error().message, kExitUsage);
+  if (arguments.list)
+    return write_stdout(list_text()) ? kExitOk : fail("bench", "standard output cannot be written");
+  const ProgressLine progress;
+  std::vector<BenchResult> results;
+  for (const Bench& bench : *list) {
+    BenchRun run({.quick = arguments.quick}, [&](std::string_view what) { progress.show(bench.name, what); });
+    const Status status = bench.run(run);
+    progress.clear();
+    if (!status.ok()) return fail("bench", fmt::format("{}: {}", bench.name, status.message));
+    results.push_back({std::string(bench.name), run.lines()});
+  }
+  const std::string text = arguments.json ? bench_json(results, arguments.quick) + "\n"
+                                          : bench_table(results, stdout_wants_colour());
+  return write_stdout(text) ? kExitOk : fail("bench", "standard output cannot be written");
+}
+
+}  // namespace
+
+Command bench_command(CLI::App& parent) {
+  // Owners: the parser's callbacks during the parse, the returned `run` afterwards.
+  auto arguments = std::make_shared<BenchArguments>();
+  BenchArguments& a = *arguments;
+  CLI::App* app = parent.add_subcommand(
+      "bench", "Measure how near each part comes to what the machine allows, side by side");
+  app->add_option("NAME", a.names, "benches to run (default: all)")->type_name("");
+  app->add_flag("--list", a.list, "which benches there are");
+  app->add_flag("--json", a.json, "one JSON object instead of a table");
+  app->add_flag("--quick", a.quick, "tiny sizes: shows that every bench runs, its numbers say nothing");
+  app->footer(kExamples);
+  return {app, [arguments] { return run_benches(*arguments); }};
+}
+
+}  // namespace tiercel::apps

@@ -1,0 +1,26 @@
+// The benches that there are, by name.
+//
+// Threads: a bench runs alone: two at once would measure each other.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "bench/bench.h"
+
+namespace tiercel {
+
+struct Bench {
+  std::string_view name;  // one lower-case word
+  std::string_view what;  // one line for --list
+  // Adds its lines to the run. Errors: what kept it from measuring, as too little memory.
+  Status (*run)(BenchRun& run);
+};
+std::span<const Bench> benches();
+const Bench* find_bench(std::string_view name);  // nothing: no such bench
+
+// Each stands in the file of its name.
+Status crc_bench(BenchRun& run);
+
+}  // namespace tiercel

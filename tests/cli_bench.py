@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""`tiercel bench` as a user meets it: names, exit status, and the shape of its lines. Never a time: --quick measures nothing.
+
+Called with the folder of the built programs.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+FAILURES = []
+
+
+def bench(*arguments):
+    done = subprocess.run([PROGRAM, "bench", *arguments], capture_output=True, timeout=500)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def check(condition, *what):
+    if not condition:
+        FAILURES.append(" ".join(map(str, what)))
+        print("FAILED:", *what)
+
+
+def refused(word, *arguments):
+    code, out, err = bench(*arguments)
+    check(code == 2 and out == "", arguments, "exit status", code, "stdout", out)
+    check(err.count("\n") == 1 and err.startswith("tiercel bench: ") and word in err, arguments, "stderr:", repr(err))
+
+
+def names():
+    code, out, err = bench("--list")
+    check(code == 0 and err == "", "--list:", code, err)
+    listed = [line.split()[0] for line in out.splitlines()]
+    check(listed and len(listed) == len(set(listed)), "--list:", out)
+    refused('there is no bench "nothing"; there are ' + ", ".join(listed), "nothing")
+    refused("no bench", listed[0], "nothing")
+    refused("--fast", "--fast")
+    return listed
+
+
+def lines(listed):
+    code, out, err = bench("--quick", "--json")
+    check(code == 0 and err == "" and out.count("\n") == 1, "--quick --json:", code, err)
+    got = json.loads(out)
+    check(set(got) == {"processor", "cores", "quick", "lines"} and got["quick"] is True, "keys:", list(got))
+    check(list(dict.fromkeys(line["bench"] for line in got["lines"])) == listed, "not every bench has a line")
+    for line in got["lines"]:
+        check({"bench", "name", "unit", "ours", "operations", "bytes"} <= set(line), "a key is missing:", line)
+        check(line["ours"] > 0 and ("limit" in line) == ("ratio" in line) == ("limit_name" in line), "limit:", line)
+        check(("peer" in line) == ("ratio_to_peer" in line) == ("peer_name" in line), "peer:", line)
+
+
+def table(listed):
+    name = listed[-1]
+    code, out, err = bench("--quick", name, name)
+    check(code == 0 and err == "", name, code, err)
+    check(sum(line.split()[:1] == [name] and "ours" in line for line in out.splitlines()) == 1, "headings:", out)
+    check("\033" not in out, "colours in a pipe")
+    code, out, err = bench("--help")
+    check(code == 0 and "tiercel bench hash get" in out, "--help:", out)
+
+
+def main():
+    listed = names()
+    lines(listed)
+    table(listed)
+    print(f"{len(FAILURES)} failures")
+    return 1 if FAILURES else 0
+
+
+PROGRAM = str(Path(sys.argv[1]) / "tiercel")
+sys.exit(main())
