@@ -223,10 +223,20 @@ TEST(HfConfig, BareInfinityAndNanAreReadAndAreNoNumbers) {
       "text": "NaN \" Infinity", "x": {{"y":NaN}}}})",
                                          kLlama),
                              "c", {}));
-  const auto not_a_number =
-      read_hf_config(fmt::format(R"({{{}, "num_key_value_heads": NaN}})", kLlama), "c", {});
-  ASSERT_FALSE(not_a_number) << "a bare literal is neither a number nor null";
-  EXPECT_THAT(not_a_number.error().message, HasSubstr("num_key_value_heads"));
+  for (const char* bare : {"NaN", "Infinity", "-Infinity"}) {
+    const auto refused =
+        read_hf_config(fmt::format(R"({{{}, "num_key_value_heads": {}}})", kLlama, bare), "c", {});
+    ASSERT_FALSE(refused) << "a bare literal is neither an integer nor null";
+    EXPECT_THAT(refused.error().message,
+                HasSubstr(fmt::format("num_key_value_heads: wanted a positive integer, is {}", bare)));
+  }
+  for (const char* zero : {"0e0", "-0e0", "0e000000", "-0E000000"})  // how the reader spells bare literals
+    EXPECT_THAT(read_hf_config(fmt::format(R"({{{}, "num_key_value_heads": {}}})", kLlama, zero), "c", {})
+                    .error()
+                    .message,
+                HasSubstr("0.0"));
+  const auto after = read_hf_config("{\"x\": [NaN, Infinity], \"y\" 1}", "c", {});
+  EXPECT_THAT(after.error().message, HasSubstr("line 1, column 28")) << "literals do not move what follows";
   for (const char* bad : {"1NaN", "NaN5", "nan", "Infinityy", "+Infinity", "--Infinity", "NaN NaN", "0.NaN"})
     EXPECT_FALSE(read_hf_config(fmt::format(R"({{{}, "x": {}}})", kLlama, bad), "c", {})) << bad;
 }
@@ -236,7 +246,10 @@ TEST(HfConfig, TextsThatAreNoConfigurationAreRefusedAtOnce) {
     std::string text;
     const char* names;
   };
+  const std::size_t deepest = kMaxJsonDepth - 1;  // inside one object
   const Case cases[] = {
+      {"{\"x\": " + std::string(deepest, '[') + std::string(deepest, ']') + "}", "model_type"},
+      {"{\"x\": " + std::string(deepest + 1, '[') + std::string(deepest + 1, ']') + "}", "nested deeper"},
       {"", "no JSON"},
       {"{", "no JSON"},
       {"[]", "object"},

@@ -1,7 +1,8 @@
 #include "model/json_text.h"
 
 #include <cctype>
-#include <set>
+#include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -17,12 +18,10 @@ bool is_token_char(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '+';
 }
 
-// Replacements have the length of what they replace, so that positions in messages stay true.
-std::string_view stand_in(std::string_view token) {
-  if (token == "NaN") return "0.5";
-  if (token == "Infinity") return "0.500000";
-  return {};
-}
+// How a bare literal is spelled for the reader: in the same length, so that positions in messages stay true,
+// and as no number is spelled that came in (without_bare_literals sees to that).
+constexpr std::string_view kNan = "0e0";
+constexpr std::string_view kInfinity = "0e000000";
 
 std::string without_bare_literals(std::string_view text) {
   std::string out(text);
@@ -38,36 +37,79 @@ std::string without_bare_literals(std::string_view text) {
     }
     std::size_t end = i;
     while (end < out.size() && is_token_char(out[end])) ++end;
-    if (const auto replacement = stand_in(std::string_view(out).substr(i, end - i)); !replacement.empty())
-      out.replace(i, end - i, replacement);
+    const std::string_view token = std::string_view(out).substr(i, end - i);
+    if (token == "NaN")
+      out.replace(i, end - i, kNan);
+    else if (token == "Infinity")
+      out.replace(i, end - i, kInfinity);
+    else if (token == kNan || token == kInfinity)
+      out[i + 1] = 'E';  // the same zero, spelled differently
     i = end > i ? end : i + 1;
   }
   return out;
 }
 
-struct Refusal {
-  std::string why;
-};
-
-// Sees every key and bracket while the text is read: a bracket too many or a key said twice ends the reading.
-class Watch {
+// Builds the value while the text is read: a bracket too many or a key said twice ends the reading.
+class Builder final : public nlohmann::json_sax<Json> {
  public:
-  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
-    using Event = Json::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) {
-      if (depth >= kMaxJsonDepth) throw Refusal{fmt::format("nested deeper than {} levels", kMaxJsonDepth)};
-      keys_.emplace_back();
-    } else if (event == Event::object_end || event == Event::array_end) {
-      keys_.pop_back();
-    } else if (event == Event::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second) throw Refusal{fmt::format("{} is given twice", printable(key))};
-    }
+  Json root;
+  std::string failure;  // why the reading ended; empty after a whole text
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t& spelled) override {
+    constexpr auto kInf = std::numeric_limits<number_float_t>::infinity();
+    const bool negative = spelled.front() == '-';
+    const std::string_view digits = std::string_view(spelled).substr(negative ? 1 : 0);
+    if (digits == kNan) return add(std::numeric_limits<number_float_t>::quiet_NaN());
+    if (digits == kInfinity) return add(negative ? -kInf : kInf);
+    return add(value);
+  }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t&) override { return fail("binary data"); }
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    const auto [entry, is_new] = open_.back()->get_ref<Json::object_t&>().try_emplace(name);
+    if (!is_new) return fail(fmt::format("{} is given twice", printable(name)));
+    member_ = &entry->second;
     return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const Json::exception& why) override {
+    std::string_view message = why.what();
+    if (const auto end = message.find("] "); end != std::string_view::npos) message.remove_prefix(end + 2);
+    return fail(fmt::format("no JSON: {}", printable(message, 200)));
   }
 
  private:
-  std::vector<std::set<std::string>> keys_;
+  Json* place(Json value) {
+    Json* to = &root;
+    if (!open_.empty() && open_.back()->is_array()) {
+      open_.back()->push_back(nullptr);
+      to = &open_.back()->back();
+    } else if (!open_.empty()) {
+      to = member_;
+    }
+    *to = std::move(value);
+    return to;
+  }
+  bool add(Json value) { return place(std::move(value)), true; }
+  bool open(Json empty) {
+    if (open_.size() >= std::size_t{kMaxJsonDepth})
+      return fail(fmt::format("nested deeper than {} levels", kMaxJsonDepth));
+    open_.push_back(place(std::move(empty)));
+    return true;
+  }
+  bool close() { return open_.pop_back(), true; }
+  bool fail(std::string why) { return failure = std::move(why), false; }
+
+  // Around the current place. They stay where they are: a list grows only while nothing inside it is open.
+  std::vector<Json*> open_;
+  Json* member_ = nullptr;  // of the innermost object: where the value of the last key goes
 };
 
 }  // namespace
@@ -90,6 +132,10 @@ std::string describe(const Json& value) {
   if (value.is_array()) return "a list";
   if (value.is_object()) return "an object";
   if (value.is_string()) return fmt::format("\"{}\"", printable(value.get_ref<const std::string&>()));
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) {
+    const auto number = value.get<double>();
+    return std::isnan(number) ? "NaN" : number < 0 ? "-Infinity" : "Infinity";
+  }
   return value.dump();
 }
 
@@ -98,18 +144,10 @@ Result<Json> parse_json(std::string_view text) {
     return error(Code::kInvalidArgument,
                  fmt::format("{} bytes: longer than the {} that a configuration may have", text.size(),
                              kMaxJsonBytes));
-  try {
-    Watch watch;
-    return Json::parse(
-        without_bare_literals(text),
-        [&watch](int depth, Json::parse_event_t event, Json& parsed) { return watch(depth, event, parsed); });
-  } catch (const Refusal& refusal) {
-    return error(Code::kInvalidArgument, refusal.why);
-  } catch (const Json::exception& why) {
-    std::string_view message = why.what();
-    if (const auto end = message.find("] "); end != std::string_view::npos) message.remove_prefix(end + 2);
-    return error(Code::kInvalidArgument, fmt::format("no JSON: {}", printable(message, 200)));
-  }
+  Builder builder;
+  if (!Json::sax_parse(without_bare_literals(text), &builder))
+    return error(Code::kInvalidArgument, std::move(builder.failure));
+  return std::move(builder.root);
 }
 
 }  // namespace tiercel
