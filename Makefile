@@ -19,8 +19,11 @@ build: ## optimised programs in build/release/bin/
 	@$(MAKE) --no-print-directory build/release/build.ninja
 	@cmake --build --preset release --parallel $(JOBS) --target programs
 
-run: build ## replay a request trace through the cache, bytes moved and verified
-	@echo "== build/release/bin is ready; replaying a generated request trace"
+run: ## replay a request trace through the cache, bytes moved and verified
+	@tools/deps.sh build
+	@$(MAKE) --no-print-directory build/release/build.ninja
+	@cmake --build --preset release --parallel $(JOBS) --target tiercel
+	@echo "== build/release/bin/tiercel is ready; replaying a generated request trace"
 	@tools/run.sh
 
 test: ## everything that must pass before a commit; one summary in the last lines
