@@ -165,7 +165,14 @@ class CopyTask final : public Task {
         arena_(arena),
         device_(device),
         queue_(std::move(queue)) {}
-  void run() override { queue_->push({operation_, index_, carry_out(copy_, arena_, device_)}); }
+  void run() override {
+    Status status;
+    {  // the engine's memory is let go before anybody hears of the end
+      const RecordCopy copy = std::move(copy_);
+      status = carry_out(copy, arena_, device_);
+    }
+    queue_->push({operation_, index_, std::move(status)});
+  }
 
  private:
   OperationId operation_;
