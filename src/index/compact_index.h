@@ -1,0 +1,97 @@
+// The page index at memory speed: 28 bytes a page where chains are long, in one block of memory that readers
+// of other processes use without a call (index_view.h). Layout: compact_layout.h.
+//
+// Bytes: 376 for a record of up to 16 pages and 4.5 for a page's bucket entry, so 28 a page in whole chains;
+// 8 or less for each further set of a page (a row of 72 bytes serves nine or more; below that singles of 8).
+// A record with few pages takes as much as a full one: chains that end or part inside a block of 16 cost
+// more.
+//
+// Threads: one writer thread; readers as in index_view.h. Cost: every call visits at most two buckets (and 32
+// of their entries' records where it has to move an entry to make place), one record, and the further sets of
+// that record; counted by visited().
+#pragma once
+
+#include <memory>
+
+#include "index/index_view.h"
+
+namespace tiercel {
+
+class CompactIndex final : public PageIndex {
+ public:
+  // Writes an empty image into `memory`. Requires: zeroed, at a multiple of 64, and outlives the index.
+  // Errors: invalid_argument (sizes; memory too small: wanted, got).
+  static Result<std::unique_ptr<CompactIndex>> create(MutableByteView memory, const compact::Sizes& sizes,
+                                                      std::uint64_t seed);
+  // The same in memory of its own.
+  static Result<std::unique_ptr<CompactIndex>> create(const compact::Sizes& sizes, std::uint64_t seed);
+  ~CompactIndex() override;
+
+  std::optional<PageNumber> find(SpaceId space, const Key& key) const override {
+    return view_.find(space, key);
+  }
+  void find_chain(SpaceId space, std::uint64_t first_page, std::span<const Key> keys,
+                  std::span<std::uint32_t> numbers) const override {
+    view_.find_chain(space, first_page, keys, numbers);
+  }
+  bool has_room(std::uint64_t pages) const override;
+  PageNumber insert(SpaceId space, const Key& key, std::uint64_t chain_page,
+                    std::optional<PageNumber> parent) override;
+  void erase(PageNumber page) override;
+  bool put_set(PageNumber page, SetNumber set, SlotAddress address) override;
+  void drop_set(PageNumber page, SetNumber set) override;
+  void set_visible(PageNumber page, bool visible) override;
+  void set_children(PageNumber page, std::uint32_t visible_children) override;
+  void touch(PageNumber page, std::uint64_t sequence) override;
+  void bump_mark(std::uint32_t id) override;
+  std::uint64_t pages() const override { return pages_; }
+  IndexedPage read(PageNumber page) const override;
+  std::vector<PageNumber> all_pages() const override;
+  std::optional<std::string> inconsistency() const override;
+  std::uint64_t bytes() const override { return view_.plan().bytes; }
+
+  const IndexView& view() const { return view_; }
+  ByteView image() const { return {memory_.data(), view_.plan().bytes}; }
+  std::uint64_t records_used() const { return records_used_; }
+  std::uint64_t records_retired() const { return records_retired_; }
+  std::uint64_t rows_used() const { return rows_used_; }
+  std::uint64_t singles_used() const { return singles_used_; }
+  std::uint64_t visited() const { return visited_; }  // buckets, records and links looked at by changes
+
+ private:
+  class Change;
+  struct FreeList {
+    std::uint32_t head = 0;   // + 1; 0 = none
+    std::uint64_t fresh = 0;  // the first never used
+  };
+
+  explicit CompactIndex(MutableByteView memory, IndexView view) : memory_(memory), view_(view) {}
+  compact::Header& header() { return *reinterpret_cast<compact::Header*>(memory_.data()); }
+  compact::Record& record(std::uint64_t i) { return const_cast<compact::Record&>(view_.record(i)); }
+  compact::Bucket& bucket(std::uint64_t i) { return const_cast<compact::Bucket&>(view_.bucket(i)); }
+  compact::Row& row(std::uint64_t i) { return const_cast<compact::Row&>(view_.row(i)); }
+  compact::Single& single(std::uint64_t i) { return const_cast<compact::Single&>(view_.single(i)); }
+
+  std::optional<std::uint32_t> take_record(SpaceId space);
+  void give_back_record(std::uint32_t index);
+  void enter(SpaceId space, const Key& key, std::uint32_t number);
+  bool enter_bucket(std::uint64_t place, std::uint32_t entry);
+  bool make_place(std::uint64_t place);
+  void leave(SpaceId space, const Key& key, std::uint32_t number);
+  bool put_further(compact::Record& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address);
+  bool replace_further(compact::Record& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address);
+  bool add_row(compact::Record& at, std::uint32_t set);
+  bool add_single(compact::Record& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address);
+  void drop_further(compact::Record& at, std::uint32_t cell, std::uint32_t set);
+  std::uint32_t count_singles(const compact::Record& at, std::uint32_t set);
+  Key key_at(std::uint32_t number) const;
+
+  std::unique_ptr<std::byte, void (*)(void*)> own_{nullptr, nullptr};
+  MutableByteView memory_;
+  IndexView view_;
+  std::uint64_t pages_ = 0, records_used_ = 0, records_retired_ = 0, rows_used_ = 0, singles_used_ = 0;
+  std::uint64_t visited_ = 0;
+  FreeList free_records_, free_rows_, free_singles_;
+};
+
+}  // namespace tiercel
