@@ -126,13 +126,12 @@ class Touching {
     const bool write = access_ == MappingAccess::kReadWrite;
     const int failed = calls_.advise(at, bytes, write ? Advice::kPopulateWrite : Advice::kPopulateRead);
     if (failed != EINVAL) return failed;
-    // Linux before 5.14: one access a page. Adding nothing keeps what another process may be writing there.
+    // Linux before 5.14: one access a page. Replacing a byte by itself keeps what another process may be
+    // writing there, and is not, like adding 0, made a mere read by a compiler.
     for (std::uint64_t i = 0; i < bytes; i += kSmallPageBytes) {
-      auto* word = reinterpret_cast<std::uint8_t*>(at + i);
-      if (write)
-        __atomic_fetch_add(word, std::uint8_t{0}, __ATOMIC_RELAXED);
-      else
-        __atomic_load_n(word, __ATOMIC_RELAXED);
+      auto* word = reinterpret_cast<volatile std::uint8_t*>(at + i);
+      std::uint8_t is = __atomic_load_n(word, __ATOMIC_RELAXED);
+      if (write) __atomic_compare_exchange_n(word, &is, is, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     }
     return 0;
   }
