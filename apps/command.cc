@@ -1,7 +1,11 @@
 #include "command.h"
 
+#include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,6 +13,27 @@
 #include "model/json_text.h"
 
 namespace tiercel::apps {
+namespace {
+
+std::atomic<const char*> interrupted_command = nullptr;
+std::atomic<bool> interrupted_terminal = false;
+static_assert(std::atomic<const char*>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+
+// A signal handler: nothing that locks or allocates.
+void write_stderr(const char* text) {
+  const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
+  static_cast<void>(written);  // nobody is left to tell
+}
+
+extern "C" void on_interrupt(int) {
+  if (interrupted_terminal) write_stderr("\r\033[K");  // over a progress bar
+  write_stderr("tiercel ");
+  write_stderr(interrupted_command);
+  write_stderr(": interrupted, so there is no result\n");
+  _exit(kExitInterrupted);
+}
+
+}  // namespace
 
 int fail(std::string_view command, std::string_view message, int status) {
   constexpr std::size_t kLongest = 2000;
@@ -21,6 +46,24 @@ int fail(std::string_view command, std::string_view message, int status) {
 bool write_stdout(std::string_view text) {
   return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
 }
+
+int print(std::string_view command, std::string_view text) {
+  if (write_stdout(text)) return kExitOk;
+  const std::error_code why(errno, std::generic_category());
+  return fail(command, fmt::format("standard output cannot be written: {}", why.message()));
+}
+
+InterruptLine::InterruptLine(const char* command) {
+  interrupted_command = command;
+  interrupted_terminal = isatty(STDERR_FILENO) == 1;
+  ::sigaction(SIGINT, nullptr, &before_);
+  if (before_.sa_handler == SIG_IGN) return;
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+InterruptLine::~InterruptLine() { ::sigaction(SIGINT, &before_, nullptr); }
 
 bool stdout_wants_colour() {
   // No thread has been started that could change the environment.

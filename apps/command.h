@@ -4,7 +4,10 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
+
+#include <signal.h>
 
 namespace CLI {
 class App;
@@ -16,6 +19,13 @@ namespace tiercel::apps {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;  // a file or a result was bad; one line on stderr says which and why
 inline constexpr int kExitUsage = 2;   // the command line made no sense; the same
+inline constexpr int kExitInterrupted = 130;  // SIGINT; the same
+
+// An error and the exit status that goes with it.
+struct Refusal {
+  int status = kExitUsage;
+  std::string message;
+};
 
 struct Command {
   CLI::App* app;             // owned by the parent given at creation
@@ -28,6 +38,23 @@ int fail(std::string_view command, std::string_view message, int status = kExitF
 
 // Writes all of `text` to stdout. Returns: whether it got there (a full disk, a closed pipe).
 bool write_stdout(std::string_view text);
+
+// The same, and says on stderr, as fail(), that it did not get there. Returns: kExitOk or kExitFailed.
+int print(std::string_view command, std::string_view text);
+
+// While it lives, SIGINT writes "tiercel COMMAND: interrupted ..." as one line on stderr and ends the process
+// at once with kExitInterrupted; what stdout has not got by then it never gets. Changes nothing where SIGINT
+// is ignored, as in a background job of a shell. Lives: one at a time, outlived by `command`.
+class InterruptLine final {
+ public:
+  explicit InterruptLine(const char* command);
+  ~InterruptLine();
+  InterruptLine(const InterruptLine&) = delete;
+  InterruptLine& operator=(const InterruptLine&) = delete;
+
+ private:
+  struct sigaction before_ = {};
+};
 
 // Whether stdout is a terminal that wants colours (NO_COLOR unset, TERM not "dumb").
 bool stdout_wants_colour();

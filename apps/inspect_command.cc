@@ -21,7 +21,7 @@ constexpr const char* kExamples = R"(Examples:
   tiercel inspect --draft-config draft/config.json config.json
   tiercel inspect examples/specs/hybrid.json
 Exit status: 0; 1 when a file was refused (one line on stderr says which field and why, nothing is printed);
-2 when the command line was.)";
+2 when the command line was: an option, its value, or one that does not go with the file.)";
 
 struct InspectArguments {
   std::vector<std::string> files;
@@ -29,11 +29,13 @@ struct InspectArguments {
   ModelArguments model;
 };
 
-Result<std::string> describe(const std::string& file, const InspectArguments& arguments, bool colour) {
-  TIERCEL_ASSIGN_OR_RETURN(auto spec, load_model(file, arguments.model));
-  if (arguments.json) return inspect_json(spec) + "\n";
-  auto form = make_storage_form(std::move(spec));
-  if (!form) return error(form.error().code, fmt::format("{}: {}", file, form.error().message));
+tl::expected<std::string, Refusal> describe(const std::string& file, const InspectArguments& arguments,
+                                            bool colour) {
+  auto spec = load_model(file, arguments.model);
+  if (!spec) return tl::unexpected(std::move(spec.error()));
+  if (arguments.json) return inspect_json(*spec) + "\n";
+  const auto form = make_storage_form(std::move(*spec));
+  if (!form) return tl::unexpected(Refusal{kExitFailed, fmt::format("{}: {}", file, form.error().message)});
   return inspect_text(*form, colour);
 }
 
@@ -43,11 +45,11 @@ int run_inspect(const InspectArguments& arguments) {
   std::string out;
   for (const std::string& file : arguments.files) {
     const auto text = describe(file, arguments, colour);
-    if (!text) return fail("inspect", text.error().message);
+    if (!text) return fail("inspect", text.error().message, text.error().status);
     if (!arguments.json && !out.empty()) out += "\n";
     out += *text;
   }
-  return write_stdout(out) ? kExitOk : fail("inspect", "standard output cannot be written");
+  return print("inspect", out);
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 // `tiercel`: the command line. Parses, wires together, prints; everything else lives in the modules.
 #include <exception>
+#include <new>
+#include <stdexcept>
+#include <string>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -11,6 +14,21 @@
 
 namespace tiercel::apps {
 namespace {
+
+constexpr const char* kOutOfMemory =
+    "out of memory: this takes more than the system gives; use a smaller trace, model or --page-bytes, or "
+    "raise "
+    "the limit (ulimit -v, the container's)";
+
+int run_command(const Command& command) {
+  try {
+    return command.run();
+  } catch (const std::bad_alloc&) {
+    return fail(command.app->get_name(), kOutOfMemory);
+  } catch (const std::length_error&) {  // a container asked for more than there can be
+    return fail(command.app->get_name(), kOutOfMemory);
+  }
+}
 
 int run(int argc, char** argv) {
   CLI::App app("Tiercel: a hierarchical KV cache for LLM serving", "tiercel");
@@ -24,14 +42,15 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help, --version
-    return app.exit(request);
+    const bool version = request.get_name() == "CallForVersion";
+    return print("", version ? std::string(request.what()) + "\n" : app.help());
   } catch (const CLI::ParseError& refusal) {
     for (const Command& command : commands)
       if (command.app->parsed()) return fail(command.app->get_name(), refusal.what(), kExitUsage);
     return fail("", fmt::format("{} (tiercel --help shows the commands)", refusal.what()), kExitUsage);
   }
   for (const Command& command : commands)
-    if (command.app->parsed()) return command.run();
+    if (command.app->parsed()) return run_command(command);
   return kExitUsage;
 }
 
@@ -41,7 +60,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return tiercel::apps::run(argc, argv);
-  } catch (const std::exception& unexpected) {  // out of memory, or a mistake of a library: still one line
+  } catch (const std::exception& unexpected) {  // a mistake of a library: still one line
     return tiercel::apps::fail("", unexpected.what());
   }
 }

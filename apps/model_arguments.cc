@@ -30,7 +30,7 @@ Result<HfOptions> parse_options(const ModelArguments& arguments) {
     TIERCEL_ASSIGN_OR_RETURN(options.dtype, parse_dtype("--dtype", *arguments.dtype));
   }
   if (arguments.tp) {
-    TIERCEL_ASSIGN_OR_RETURN(options.tp, parse_count("--tp", *arguments.tp));
+    TIERCEL_ASSIGN_OR_RETURN(options.tp, parse_count("--tp", *arguments.tp, kMaxRanks));
   }
   if (arguments.page_tokens) {
     TIERCEL_ASSIGN_OR_RETURN(options.page_tokens, parse_count("--page-tokens", *arguments.page_tokens));
@@ -43,16 +43,26 @@ Result<HfOptions> parse_options(const ModelArguments& arguments) {
 
 Result<ModelSpec> load_spec(std::string_view text, std::string_view path, const ModelArguments& arguments,
                             std::uint64_t page_tokens) {
-  const auto own = [&](std::string_view option, bool given) -> Result<void> {
-    if (!given) return {};
-    return error(Code::kInvalidArgument,
-                 fmt::format("{}: {}: this file is a spec, which says so itself", path, option));
-  };
-  TIERCEL_RETURN_IF_ERROR(own("--dtype", arguments.dtype.has_value()));
-  TIERCEL_RETURN_IF_ERROR(own("--tp", arguments.tp.has_value()));
-  TIERCEL_RETURN_IF_ERROR(own("--state-dtype", arguments.state_dtype.has_value()));
-  TIERCEL_RETURN_IF_ERROR(own("--draft-config", arguments.draft_config.has_value()));
   return read_spec_json(text, path, arguments.page_tokens ? std::optional(page_tokens) : std::nullopt);
+}
+
+// The first option that says what a spec of our own says itself.
+std::optional<std::string_view> option_beside_spec(const ModelArguments& arguments) {
+  if (arguments.dtype) return "--dtype";
+  if (arguments.tp) return "--tp";
+  if (arguments.state_dtype) return "--state-dtype";
+  if (arguments.draft_config) return "--draft-config";
+  return std::nullopt;
+}
+
+Result<ModelSpec> load_config(std::string_view text, std::string_view path, const ModelArguments& arguments,
+                              const HfOptions& options) {
+  TIERCEL_ASSIGN_OR_RETURN(auto base, read_hf_config(text, path, options));
+  if (!arguments.draft_config) return base;
+  const std::string& draft_path = *arguments.draft_config;
+  TIERCEL_ASSIGN_OR_RETURN(const std::string draft_text, read_file(draft_path, kMaxJsonBytes));
+  TIERCEL_ASSIGN_OR_RETURN(const auto draft, read_hf_config(draft_text, draft_path, options));
+  return with_draft(std::move(base), draft, draft_path);
 }
 
 }  // namespace
@@ -73,18 +83,19 @@ void add_page_and_draft_options(CLI::App& app, ModelArguments& arguments) {
       ->type_name("FILE");
 }
 
-Result<ModelSpec> load_model(std::string_view path, const ModelArguments& arguments) {
-  const auto parsed = parse_options(arguments);
-  if (!parsed) return error(parsed.error().code, fmt::format("{}: {}", path, parsed.error().message));
-  const HfOptions& options = *parsed;
-  TIERCEL_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxJsonBytes));
-  if (is_spec_json(text)) return load_spec(text, path, arguments, options.page_tokens);
-  TIERCEL_ASSIGN_OR_RETURN(auto base, read_hf_config(text, path, options));
-  if (!arguments.draft_config) return base;
-  const std::string& draft_path = *arguments.draft_config;
-  TIERCEL_ASSIGN_OR_RETURN(const std::string draft_text, read_file(draft_path, kMaxJsonBytes));
-  TIERCEL_ASSIGN_OR_RETURN(const auto draft, read_hf_config(draft_text, draft_path, options));
-  return with_draft(std::move(base), draft, draft_path);
+tl::expected<ModelSpec, Refusal> load_model(std::string_view path, const ModelArguments& arguments) {
+  const auto options = parse_options(arguments);
+  if (!options) return tl::unexpected(Refusal{kExitUsage, options.error().message});
+  const auto text = read_file(path, kMaxJsonBytes);
+  if (!text) return tl::unexpected(Refusal{kExitFailed, text.error().message});
+  const bool is_spec = is_spec_json(*text);
+  if (const auto option = is_spec ? option_beside_spec(arguments) : std::nullopt)
+    return tl::unexpected(
+        Refusal{kExitUsage, fmt::format("{}: {}: this file is a spec, which says so itself", path, *option)});
+  auto spec = is_spec ? load_spec(*text, path, arguments, options->page_tokens)
+                      : load_config(*text, path, arguments, *options);
+  if (!spec) return tl::unexpected(Refusal{kExitFailed, spec.error().message});
+  return std::move(*spec);
 }
 
 Result<std::string> read_file(std::string_view path, std::size_t limit) {
@@ -110,13 +121,14 @@ Result<std::string> read_file(std::string_view path, std::size_t limit) {
   return text;
 }
 
-Result<std::uint64_t> parse_count(std::string_view option, std::string_view text) {
+Result<std::uint64_t> parse_count(std::string_view option, std::string_view text, std::uint64_t most) {
   std::uint64_t value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (problem != std::errc{} || end != text.data() + text.size() || value == 0 || value > kSizeMax)
-    return error(Code::kInvalidArgument,
-                 fmt::format("{}: wanted a positive integer, is \"{}\"", option, printable(text)));
-  return value;
+  if (problem == std::errc{} && end == text.data() + text.size() && value > 0 && value <= most) return value;
+  const std::string wanted =
+      most == kSizeMax ? "a positive integer" : fmt::format("an integer from 1 to {}", most);
+  return error(Code::kInvalidArgument,
+               fmt::format("{}: wanted {}, is \"{}\"", option, wanted, printable(text)));
 }
 
 }  // namespace tiercel::apps

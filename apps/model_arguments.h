@@ -8,12 +8,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/checked.h"
 #include "base/status.h"
+#include "command.h"
 #include "model/spec.h"
-
-namespace CLI {
-class App;
-}
 
 namespace tiercel::apps {
 
@@ -32,15 +30,17 @@ void add_model_options(CLI::App& app, ModelArguments& arguments);
 void add_page_and_draft_options(CLI::App& app, ModelArguments& arguments);
 
 // The validated model in file `path` ("-" is standard input), whichever of the two forms it has.
-// Errors: one line that names the file or the option and the field: io_error, invalid_argument. A spec of our
-// own says dtype and tp itself: those options beside it are an error.
-Result<ModelSpec> load_model(std::string_view path, const ModelArguments& arguments);
+// Errors: one line. kExitUsage with the option, before any file is read, for a value that no file could go
+// with; and for options that say again what a spec of our own says itself. Else kExitFailed with the file and
+// the field.
+tl::expected<ModelSpec, Refusal> load_model(std::string_view path, const ModelArguments& arguments);
 
 // The bytes of file `path` ("-" is standard input), at most `limit` and one more, so that a caller sees that
 // there are too many. Errors: io_error with the path and the system's reason.
 Result<std::string> read_file(std::string_view path, std::size_t limit);
 
-// An integer from 1 on. Errors: invalid_argument that names `option`.
-Result<std::uint64_t> parse_count(std::string_view option, std::string_view text);
+// An integer from 1 to `most`. Errors: invalid_argument that names `option`.
+Result<std::uint64_t> parse_count(std::string_view option, std::string_view text,
+                                  std::uint64_t most = kSizeMax);
 
 }  // namespace tiercel::apps

@@ -35,11 +35,6 @@ struct ReplayArguments {
   ModelArguments model;
 };
 
-// An error and the exit status that goes with it.
-struct Refusal {
-  int status = kExitUsage;
-  std::string message;
-};
 using Checked = std::optional<Refusal>;
 
 Checked usage(std::string message) { return Refusal{kExitUsage, std::move(message)}; }
@@ -91,7 +86,7 @@ Checked take_model(const ReplayArguments& arguments, ReplayOptions& options) {
   ModelArguments model = arguments.model;
   model.page_tokens = fmt::format("{}", kTraceBlockTokens);
   auto spec = load_model(arguments.config ? *arguments.config : *arguments.spec, model);
-  if (!spec) return Refusal{kExitFailed, spec.error().message};
+  if (!spec) return std::move(spec.error());
   options.spec = std::move(*spec);
   return std::nullopt;
 }
@@ -116,6 +111,19 @@ Checked take_options(const ReplayArguments& arguments, ReplayOptions& options) {
   return status.ok() ? std::nullopt : usage(status.message);
 }
 
+std::string no_requests(std::string_view name, const Trace& trace) {
+  const std::string got =
+      trace.skipped_lines == 0
+          ? std::string("it is empty")
+          : fmt::format("all of its {} lines are damaged; leave --skip-bad out to see why",
+                        trace.skipped_lines);
+  return fmt::format(
+      "trace {}: wanted at least one request, a line such as "
+      R"({{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [0, 1]}})"
+      ": {}",
+      name, got);
+}
+
 Checked take_trace(const ReplayArguments& arguments, Trace& trace, std::string& name) {
   if (arguments.trace) {
     name = *arguments.trace == "-" ? "standard input"
@@ -123,6 +131,7 @@ Checked take_trace(const ReplayArguments& arguments, Trace& trace, std::string& 
     auto read = read_trace(*arguments.trace,
                            arguments.skip_bad ? TraceReader::OnDamage::kSkip : TraceReader::OnDamage::kStop);
     if (!read) return Refusal{kExitFailed, read.error().message};
+    if (read->requests.empty()) return Refusal{kExitFailed, no_requests(name, *read)};
     trace = std::move(*read);
     return std::nullopt;
   }
@@ -157,6 +166,7 @@ class ProgressBar final {
 };
 
 int run_replay(const ReplayArguments& arguments) {
+  std::optional<InterruptLine> interruptible("replay");
   ReplayOptions options;
   if (const auto refusal = take_options(arguments, options))
     return fail("replay", refusal->message, refusal->status);
@@ -168,12 +178,12 @@ int run_replay(const ReplayArguments& arguments) {
   const auto report = replay(trace, options, [&](std::uint64_t done, const ReplayReport& so_far) {
     if (!arguments.json) bar.update(done, so_far);
   });
+  interruptible.reset();  // what is printed is printed whole
   if (!report) return fail("replay", report.error().message);
   const std::string text =
       arguments.json ? report_json(*report) + "\n"
                      : report_text(*report, trace_name, options.spec.model_type, stdout_wants_colour());
-  if (!write_stdout(text)) return fail("replay", "standard output cannot be written");
-  if (report->good()) return kExitOk;
+  if (const int status = print("replay", text); status != kExitOk || report->good()) return status;
   return fail("replay", report->corrupt_pages != 0
                             ? fmt::format("{} pages came back wrong", report->corrupt_pages)
                             : report->wrong.front());
@@ -210,7 +220,8 @@ Command replay_command(CLI::App& parent) {
       ->type_name("PAGES");
   app->add_option("--snapshot-budget", a.snapshot_budget, "most snapshots to make (with advice)")
       ->type_name("N");
-  app->add_option("--page-bytes", a.page_bytes, "bytes of each record that really exist (default 4KiB)")
+  app->add_option("--page-bytes", a.page_bytes,
+                  "bytes of each record that really exist (default 4KiB; at most the record's own)")
       ->type_name("SIZE");
   app->add_flag("--bound", a.bound, "also what the best possible eviction would hit");
   app->add_flag("--skip-bad", a.skip_bad, "count damaged lines of the trace instead of stopping");

@@ -76,7 +76,7 @@ def check_outputs(folder):
     check(json.loads(inspect("--json", spec)[1])["page_tokens"] == 512, "a spec says its page size")
     check(json.loads(inspect("--json", "--page-tokens", 64, spec)[1])["page_tokens"] == 64, "--page-tokens of a spec")
     for option in (["--tp", 2], ["--dtype", "bf16"], ["--state-dtype", "f32"], ["--draft-config", llama]):
-        refused([option[0], "hybrid.json"], *option, spec)
+        refused([option[0], "hybrid.json"], *option, spec, status=2)
     check_refusals(folder, llama, mamba, bad)
 
 
@@ -90,10 +90,14 @@ def check_refusals(folder, llama, mamba, bad):
     refused(["nowhere.json"], "--draft-config", folder / "nowhere.json", llama)
     for option in ("--tp", "--page-tokens"):
         for value in ("0", "-1", "1.5", "", "x", "1x", "99999999999999999999"):
-            refused([option, "llama.json"], f"{option}={value}" if value else option, *([] if value else [""]), llama)
-    refused(["--tp", "65536"], "--tp", 65536, llama)
+            refused([f"inspect: {option}: wanted"], f"{option}={value}" if value else option, *([] if value else [""]), llama,
+                    status=2)
+    refused(["inspect: --tp: wanted an integer from 1 to 65535", "65536"], "--tp", 65536, llama, status=2)
     for option in ("--dtype", "--state-dtype"):
-        refused([option, "int4"], option, "int4", llama)
+        refused([f"inspect: {option}: wanted bf16", "int4"], option, "int4", folder / "missing.json", status=2)
+    for bare in ("NaN", "Infinity", "-Infinity"):
+        refused(["bare.json", f"num_attention_heads: wanted a positive integer, is {bare}\n"], written(
+            folder, "bare.json", f'{{"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": {bare}}}'))
     refused(["--dtypes"], "--dtypes", "bf16", llama, status=2)
     refused(["CONFIG.json"], status=2)
     refused(["--tp"], llama, "--tp", status=2)

@@ -78,7 +78,6 @@ constexpr auto kRules = std::to_array<ModelRule>({
 });
 
 Result<void> check_options(std::string_view file, const HfOptions& options) {
-  constexpr std::uint64_t kMaxRanks = 65535;
   if (options.tp == 0 || options.tp > kMaxRanks)
     return error(Code::kInvalidArgument,
                  fmt::format("{}: --tp: wanted 1 to {}, is {}", file, kMaxRanks, options.tp));

@@ -14,9 +14,11 @@
 
 namespace tiercel {
 
+inline constexpr std::uint64_t kMaxRanks = 65'535;
+
 struct HfOptions {
   DType dtype = DType::kBf16;  // of keys, values and latents
-  std::uint64_t tp = 1;
+  std::uint64_t tp = 1;        // at most kMaxRanks
   std::uint64_t page_tokens = 64;
   std::optional<DType> state_dtype;  // of temporal states only; beats the file
 };

@@ -369,6 +369,10 @@ Status check_options(const ReplayOptions& options) {
   const bool sparse = has_group<WindowKind>(options.spec) || has_group<StateKind>(options.spec);
   if (options.capacity_pages && options.host_bytes)
     return bad("--capacity-pages and --host-bytes are both given; one of them limits a replay");
+  if (options.capacity_pages == 0)
+    return bad("--capacity-pages must be at least 1 page, got 0; leave it out for no limit");
+  if (options.host_bytes == 0)
+    return bad("--host-bytes must be at least 1 byte, got 0; leave it out for no limit");
   if (options.snapshots && !sparse)
     return bad(
         "--snapshots: this model has no state and no window, so there is nothing to snapshot; leave it out");

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/sizes.h"
 #include "memory/record.h"
 
 namespace tiercel {
@@ -14,6 +15,10 @@ namespace {
 
 constexpr std::uint64_t kExtentBytes = 2ULL << 20;
 constexpr std::uint64_t kSpare = 64;  // entries and extents beyond what is counted
+// Time and memory go with the extents that records take. These are beyond any model and any trace of it, and
+// still an affair of seconds: 32 GiB in one record, 512 TiB together.
+constexpr std::uint64_t kRecordExtentsMax = 1ULL << 14;
+constexpr std::uint64_t kExtentsMax = 1ULL << 28;
 
 struct Sizes {
   std::uint64_t unique_pages = 0;
@@ -32,21 +37,36 @@ Sizes sizes_of(const Trace& trace) {
 }
 
 // Extents that suffice whatever comes: a class takes a new one only when all of its own are full, so its
-// share is that of the most records it ever had at once.
-std::optional<std::uint64_t> extents_for(const StorageForm& form, const Sizes& sizes,
-                                         std::optional<std::uint64_t> host_bytes) {
+// share is that of the most records it ever had at once. Errors: resource_exhausted.
+Result<std::uint64_t> extents_for(const StorageForm& form, const Sizes& sizes,
+                                  std::optional<std::uint64_t> host_bytes) {
   std::uint64_t total = kSpare;
   for (const ClassForm& cls : form.classes) {
     std::uint64_t records = sizes.unique_pages;
     if (host_bytes) records = std::min(records, *host_bytes / cls.record_bytes + 1);
-    const auto slot = checked_add(cls.record_bytes, header_bytes(cls) + kRecordAlignment);
-    if (!slot) return std::nullopt;
-    const auto extents = *slot <= kExtentBytes
-                             ? ceil_div(records, kExtentBytes / *slot) + 1
-                             : checked_mul(records, ceil_div(*slot, kExtentBytes)).value_or(kSizeMax);
+    const std::uint64_t slot =
+        checked_add(cls.record_bytes, header_bytes(cls) + kRecordAlignment).value_or(kSizeMax);
+    const std::uint64_t extents_each = ceil_div(slot, kExtentBytes);
+    if (extents_each > kRecordExtentsMax)
+      return error(
+          Code::kResourceExhausted,
+          fmt::format("model {}, class {}: a record has {}, which is {} extents of {}; a replay takes "
+                      "at most {} ({}): use smaller components or fewer layers",
+                      form.spec.model_type, cls.name, format_size(cls.record_bytes), extents_each,
+                      format_size(kExtentBytes), kRecordExtentsMax,
+                      format_size(kRecordExtentsMax * kExtentBytes)));
+    const auto extents = slot <= kExtentBytes ? ceil_div(records, kExtentBytes / slot) + 1
+                                              : checked_mul(records, extents_each).value_or(kSizeMax);
     total = std::min(total + std::min(extents, kSizeMax), kSizeMax);
   }
-  return total < UINT32_MAX ? std::optional(total) : std::nullopt;
+  if (total > kExtentsMax)
+    return error(
+        Code::kResourceExhausted,
+        fmt::format("model {}: the trace's {} pages take {} extents of {}; a replay takes at most {} "
+                    "({}): use a smaller --host-bytes",
+                    form.spec.model_type, sizes.unique_pages, total, format_size(kExtentBytes), kExtentsMax,
+                    format_size(kExtentsMax * kExtentBytes)));
+  return total;
 }
 
 ContentIdentity identity_of(const ModelSpec& spec) {
@@ -67,12 +87,7 @@ Result<std::unique_ptr<ReplayWorld>> ReplayWorld::open(const Trace& trace, const
   spec.topology = {1, 1, 1};  // one rank; its bytes are already those of one
   TIERCEL_ASSIGN_OR_RETURN(const StorageForm form, make_storage_form(spec));
   const Sizes sizes = sizes_of(trace);
-  const auto extents = extents_for(form, sizes, options.host_bytes);
-  if (!extents)
-    return error(Code::kResourceExhausted,
-                 fmt::format("the trace's {} pages of this model pass what a node can address; use a smaller "
-                             "--host-bytes",
-                             sizes.unique_pages));
+  TIERCEL_ASSIGN_OR_RETURN(const std::uint64_t extents, extents_for(form, sizes, options.host_bytes));
   std::unique_ptr<ReplayWorld> world(new ReplayWorld);
   TIERCEL_ASSIGN_OR_RETURN(
       world->device_,
@@ -81,7 +96,7 @@ Result<std::unique_ptr<ReplayWorld>> ReplayWorld::open(const Trace& trace, const
   node_options.index_pages_max = sizes.unique_pages + kSpare;
   node_options.history_entries = sizes.unique_pages + kSpare;  // nothing is ever forgotten
   node_options.advice_entries = 4 * (sizes.unique_pages + kSpare);
-  node_options.host_bytes = (*extents + ceil_div(book_bytes(node_options), kExtentBytes)) * kExtentBytes;
+  node_options.host_bytes = (extents + ceil_div(book_bytes(node_options), kExtentBytes)) * kExtentBytes;
   node_options.extent_bytes = kExtentBytes;
   node_options.record_bytes_max = options.host_bytes;
   node_options.pages_max = options.capacity_pages;

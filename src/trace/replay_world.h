@@ -22,7 +22,8 @@ inline constexpr std::string_view kTraceKeyScheme = "trace-block-1";
 
 class ReplayWorld final {
  public:
-  // Errors: what the node says; resource_exhausted when the trace's records pass any memory there could be.
+  // Errors: what the node says; resource_exhausted when a record, or all of the trace's, take more extents
+  // than a replay could get through.
   static Result<std::unique_ptr<ReplayWorld>> open(const Trace& trace, const ReplayOptions& options);
 
   ManualClock& clock() { return clock_; }
