@@ -5,6 +5,10 @@ Called with the folder of the built programs. The numbers themselves are tested 
 """
 
 import json
+import os
+import pty
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,6 +16,8 @@ import xml.etree.ElementTree
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(SOURCE / "tools"))
+import compare_replays
 HYBRID = SOURCE / "examples" / "specs" / "hybrid.json"
 FAILURES = []
 
@@ -64,7 +70,13 @@ def usage():
             ("--config", "--tp", "2"),
             ("--generate", "--generate", "conversation", "--trace", "x"),
             ("--generate", "--generate", "chat"),
-            ("--capacity-pages", "--capacity-pages", "0"),
+            ("--capacity-pages: wanted", "--capacity-pages", "0"),
+            ("--host-bytes must be at least 1", "--host-bytes", "0"),
+            ("--host-bytes must be at least 1", "--host-bytes", "0GiB"),
+            ("--tp: wanted an integer from 1 to 65535", "--config", "no-such-file", "--tp", "0"),
+            ("--dtype: wanted bf16", "--config", "no-such-file", "--dtype", "int4"),
+            ("--state-dtype: wanted bf16", "--config", "no-such-file", "--state-dtype", "int4"),
+            ("--tp: this file is a spec", "--spec", HYBRID, "--tp", "2"),
             ("--host-bytes", "--host-bytes", "many"),
             ("--host-bytes", "--host-bytes", "1GiB", "--capacity-pages", "4"),
             ("--page-bytes", "--page-bytes", "0"),
@@ -80,8 +92,13 @@ def traces():
     check(got["tokens"] == 2536 and got["hit_tokens"] == 1024, got)
     whole = good("--trace", "-", stdin=line(0, 1000, [0, 1]) * 2)
     check(whole["hit_tokens"] == 1000, "a request's last block counts its remainder", whole)
-    check(good("--trace", "-")["requests"] == 0, "an empty trace")
+    check(good("--trace", "-", stdin=line(0, 0, []))["pages"] == 0, "a request without a page is one")
 
+    refused(1, "trace standard input: wanted at least one request", "--trace", "-")
+    refused(1, "it is empty", "--trace", "/dev/null", "--json")
+    refused(1, "it is empty", "--trace", "-", "--skip-bad", stdin=b"\n \r\n")
+    refused(1, "all of its 2 lines are damaged", "--trace", "-", "--skip-bad", stdin=b"nonsense\n{}\n")
+    refused(1, "line 1", "--trace", "-", stdin=b"nonsense\n{}\n")
     refused(1, "line 3", "--trace", "-", stdin=two + b"nonsense\n" + two)
     refused(1, "line 1", "--trace", "-", "--json", stdin=line(0, 1000, [0]))
     skipped = good("--trace", "-", "--skip-bad", stdin=two + b"nonsense\n\x00\n" + line(9, 10, [-1]) + line(9, 512, [0]))
@@ -108,6 +125,75 @@ def models():
     check(few["resident_pages"] <= 10 and few["missed"].get("not_admitted(no_room)", 0) > 0, few)
 
 
+def huge():
+    """A model that no memory holds is refused before anything is done for it."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        def model(layers, size):
+            file.seek(0)
+            file.truncate()
+            components = [{"name": "record", "opaque_bytes": size}]
+            json.dump({"tiercel_spec": 1, "model_type": "huge", "page_tokens": 512, "groups": [
+                {"kind": "full", "layers": [[0, layers - 1]], "components": components}]}, file)
+            file.flush()
+            return "--spec", file.name
+        two = line(0, 1024, [0, 1])
+        for layers, size in ((1, 300 << 40), (10_000, 30 << 30), (1, 1 << 62)):
+            refused(1, "model huge, class full: a record has", "--trace", "-", *model(layers, size), stdin=two)
+        refused(1, "a replay takes at most 268435456", "--generate", "synthetic:2000", *model(1, 30 << 30))
+        got = good("--trace", "-", *model(1, 30 << 30), stdin=two * 2)
+        check((got["hit_pages"], got["peak_bytes"]) == (2, 60 << 30), "30 GiB a page", got)
+
+
+def full_disk():
+    """What cannot be printed is no success."""
+    for arguments in (["--help"], ["--version"], ["replay", "--help"], ["inspect", "--help"], ["inspect", HYBRID],
+                      ["replay", "--generate", "synthetic:20"], ["replay", "--generate", "synthetic:20", "--json"]):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([PROGRAM, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, timeout=120)
+        err = done.stderr.decode()
+        check(done.returncode == 1 and err.count("\n") == 1 and "standard output cannot be written: No space" in err,
+              arguments, "> /dev/full:", done.returncode, err)
+    help_text = subprocess.run([PROGRAM, "replay", "--help"], capture_output=True, text=True)
+    check(help_text.returncode == 0 and "--page-bytes" in help_text.stdout and "at most the record's own" in help_text.stdout,
+          "--help:", help_text)
+
+
+def little_memory():
+    """One line, whatever is asked of too little memory."""
+    def limited(*arguments):
+        limit = 100 << 20
+        return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=120,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    if limited("--version").returncode != 0:
+        print("skipped: 1 case, this build (a sanitized one) does not start in 100 MiB of addresses")
+        return
+    done = limited("replay", "--generate", "conversation:3000", "--page-bytes", "64KiB")
+    check(done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1 and
+          done.stderr.startswith("tiercel replay: out of memory: "), "in 100 MiB:", done)
+
+
+def interrupted():
+    """Ctrl-C in the middle of a replay: as soon as the bar is seen on the terminal."""
+    master, terminal = pty.openpty()
+    run = subprocess.Popen([PROGRAM, "replay", "--generate", "conversation:40000"], stdout=subprocess.PIPE, stderr=terminal,
+                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    os.close(terminal)
+    seen = b""
+    while b"requests" not in seen:
+        seen += os.read(master, 4096)
+    run.send_signal(signal.SIGINT)
+    out, _ = run.communicate(timeout=120)
+    try:
+        while more := os.read(master, 4096):
+            seen += more
+    except OSError:  # the last writer has closed it
+        pass
+    os.close(master)
+    last = seen.decode().replace("\r\n", "\n").split("\033[K")[-1]
+    check(run.returncode == 130 and out == b"" and last == "tiercel replay: interrupted, so there is no result\n",
+          "interrupted:", run.returncode, out, repr(last))
+
+
 def text():
     code, out, err = replay("--generate", "synthetic:50", "--spec", HYBRID)
     check(code == 0 and err == "", "a quiet terminal-less run", err)
@@ -130,12 +216,19 @@ def pictures():
         check(run.returncode == 0, "plot_replay:", run.stderr)
         for name in ("hit_ratio_by_bytes", "hit_ratio_by_snapshots"):
             picture = xml.etree.ElementTree.parse(Path(out) / f"{name}.svg").getroot()
-            check(len(list(picture.iter("{http://www.w3.org/2000/svg}polyline"))) >= 1, name, "has no curve")
+            svg = "{http://www.w3.org/2000/svg}"
+            check(len(list(picture.iter(svg + "polyline"))) >= 1, name, "has no curve")
+            check([page.get("class") for page in picture.iter(svg + "rect")] == ["page"], name, "has no background")
+            check(any("trace generated conversation:150: 150 requests" in (text.text or "") for text in picture.iter(svg + "text")),
+                  name, "does not name its trace")
+    results = [{"snapshots_made": made, "hit_pages": hits} for made, hits in ((5, 9), (8, 9), (8, 9), (8, 9))]
+    rows = [name for name, _ in compare_replays.advice_rows([5, 10, 20, 40], results)]
+    check(rows == ["advice, at most 5", "advice, at most 10 or more"], "budgets that do not bind have one row:", rows)
 
 
 if __name__ == "__main__":
     PROGRAM = str(Path(sys.argv[1]) / "tiercel")
-    for part in (usage, traces, models, text, pictures):
+    for part in (usage, traces, models, huge, full_disk, little_memory, interrupted, text, pictures):
         part()
     if FAILURES:
         sys.exit(f"{len(FAILURES)} checks failed")

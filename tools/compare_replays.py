@@ -25,6 +25,7 @@ class Replays:
 
     def __init__(self, arguments, name, model, trace):
         self.arguments, self.name, self.model, self.trace = arguments, name, model, trace
+        self.trace_name = pathlib.Path(arguments.trace).name if arguments.trace else f"generated {arguments.generate}"
         self.results, self.lock = {}, threading.Lock()  # by command line
 
     def command(self, job):
@@ -48,7 +49,7 @@ class Replays:
         if run.returncode != 0:
             raise RuntimeError(f"{key}\n{run.stderr.strip()}")
         result = json.loads(run.stdout)
-        result.update(job=job, model=self.name)
+        result.update(job=job, model=self.name, trace=self.trace_name)
         with self.lock:
             self.results[key] = result
             if sys.stderr.isatty():
@@ -115,14 +116,26 @@ def compare_rules(replays, sizes, rules):
     table(f"{replays.name}: hit ratio by snapshot rule at equal bytes (policy: value)", ["size", "bytes", *rules], rows)
 
 
+def advice_rows(budgets, advised):
+    """One row for all budgets that no longer bind, which have one result."""
+    rows = []
+    for budget, result in zip(budgets, advised):
+        if rows and all(rows[-1][1][field] == result[field] for field in ("snapshots_made", "hit_pages")):
+            name, same = rows[-1]
+            rows[-1] = (name.removesuffix(" or more") + " or more", same)
+        else:
+            rows.append((f"advice, at most {budget:,}", result))
+    return rows
+
+
 def compare_unlimited(replays, known):
     """`known`: results by rule that are there already."""
     fixed = [rule for rule in RULES if rule not in known and rule != "advice"]
     known = dict(known, **dict(zip(fixed, replays.all([{"rule": rule} for rule in fixed]))))
     budgets = [max(1, round(known["branch+64"]["snapshots_made"] * share)) for share in BUDGETS]
+    budgets = list(dict.fromkeys(budgets))  # ascending; equal ones of a small trace once
     advised = replays.all([{"rule": "advice", "snapshot_budget": budget} for budget in budgets])
-    rows = [(rule, known[rule]) for rule in RULES if rule != "advice"]
-    rows += [(f"advice, at most {budget:,}", result) for budget, result in zip(budgets, advised)]
+    rows = [(rule, known[rule]) for rule in RULES if rule != "advice"] + advice_rows(budgets, advised)
     rows.sort(key=lambda row: row[1]["snapshots_made"])
     full = 1 - known["end"]["missed"].get("never_stored", 0) / max(1, known["end"]["pages"])
     table(f"{replays.name}: hit ratio by snapshots made, unlimited bytes",

@@ -4,24 +4,29 @@
   plot_replay.py RESULTS.json OUT_FOLDER [MODEL]
 
 hit_ratio_by_bytes.svg: policies and snapshot rules over the bytes of the whole cache; hit_ratio_by_snapshots.svg: snapshot
-rules over snapshots made, bytes unlimited. Colours are readable on light and on dark pages.
+rules over snapshots made, bytes unlimited. They bring their own background: white, or dark where the reader prefers dark.
 """
+import html
 import json
 import math
 import pathlib
 import sys
 
 WIDTH, HEIGHT = 760, 420
-LEFT, RIGHT, TOP, BOTTOM = 62, 200, 46, 52
+LEFT, RIGHT, TOP, BOTTOM = 62, 200, 62, 52
 COLOURS = ("#2f7ed8", "#e07b00", "#2e9e4f", "#c43c8c", "#8a63d2", "#8c7a5b", "#d23f31", "#1a9ba1")
 STYLE = """
+.page { fill: #ffffff }
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 .title { font-weight: 600; font-size: 15px }
+.subtitle { fill: #57606a }
 .grid { stroke: #d0d7de; stroke-width: 1 }
 .axis { stroke: #57606a; stroke-width: 1 }
 .rule { stroke: #57606a; stroke-width: 1.5; stroke-dasharray: 5 4; fill: none }
 @media (prefers-color-scheme: dark) {
+  .page { fill: #0d1117 }
   text { fill: #d8dee6 }
+  .subtitle { fill: #9aa4b0 }
   .grid { stroke: #333b45 }
   .axis, .rule { stroke: #9aa4b0 }
 }"""
@@ -30,8 +35,8 @@ text { font: 13px system-ui, sans-serif; fill: #24292f }
 class Chart:
     """One picture with a logarithmic x axis."""
 
-    def __init__(self, title, x_label, xs, ys, x_text):
-        self.title, self.x_label, self.x_text = title, x_label, x_text
+    def __init__(self, title, subtitle, x_label, xs, ys, x_text):
+        self.title, self.subtitle, self.x_label, self.x_text = title, subtitle, x_label, x_text
         self.low, self.high = math.log10(min(xs) / 1.15), math.log10(max(xs) * 1.15)
         self.top = math.ceil(max(ys) * 20 + 0.2) / 20
         self.parts, self.labels, self.marks = [], [], []
@@ -88,6 +93,7 @@ class Chart:
         middle = (LEFT + WIDTH - RIGHT) / 2
         yield f'<text x="{middle}" y="{HEIGHT - 12}" text-anchor="middle">{self.x_label}</text>'
         yield f'<text class="title" x="{LEFT}" y="24">{self.title}</text>'
+        yield f'<text class="subtitle" x="{LEFT}" y="44">{self.subtitle}</text>'
 
     def names(self):
         """Beside the ends of their lines, moved apart where they would touch."""
@@ -100,14 +106,21 @@ class Chart:
     def svg(self):
         body = "\n".join([*self.frame(), *self.parts, *self.names()])
         return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-                f'aria-label="{self.title}">\n<style>{STYLE}\n</style>\n{body}\n</svg>\n')
+                f'aria-label="{self.title}; {self.subtitle}">\n<style>{STYLE}\n</style>\n'
+                f'<rect class="page" width="{WIDTH}" height="{HEIGHT}"/>\n{body}\n</svg>\n')
 
 
 def job(result, name, default=None):
     return result["job"].get(name, default)
 
 
-def by_bytes(results, model):
+def of_what(results):
+    """Model and trace, which all of `results` share; as XML text."""
+    first = results[0]
+    return html.escape(f"model {first['model']}, trace {first['trace']}: {first['requests']:,} requests, {first['pages']:,} pages")
+
+
+def by_bytes(results):
     limited = [r for r in results if job(r, "host_bytes")]
     unlimited = {job(r, "rule"): r for r in results if not job(r, "host_bytes") and not job(r, "snapshot_budget")}
 
@@ -120,9 +133,9 @@ def by_bytes(results, model):
     bound = sorted((job(r, "host_bytes") / 2**30, r["bound_hit_pages"] / r["pages"]) for r in limited
                    if "bound_hit_pages" in r)
     everything = [point for _, points in curves for point in points] + bound
-    chart = Chart(f"Hit ratio over bytes of the whole cache ({model})", "bytes of the whole cache: pages, windows, snapshots",
+    chart = Chart("Hit ratio over bytes of the whole cache", of_what(results), "bytes of the whole cache: pages, windows, snapshots",
                   [x for x, _ in everything], [y for _, y in everything],
-                  lambda value: f"{value:g} GiB" if value < 1024 else f"{value / 1000:g} TB")
+                  lambda value: f"{value:,g} GiB")
     for (name, points), colour in zip(curves, COLOURS):
         chart.line(name, points, colour)
     chart.line("full-attention bound", bound, None, css="rule")
@@ -131,13 +144,13 @@ def by_bytes(results, model):
     return chart.svg()
 
 
-def by_snapshots(results, model):
+def by_snapshots(results):
     unlimited = [r for r in results if not job(r, "host_bytes")]
     fixed = {job(r, "rule"): r for r in unlimited if not job(r, "snapshot_budget")}
     advised = sorted((r["snapshots_made"], r["hit_ratio"]) for r in unlimited if job(r, "snapshot_budget"))
     full = 1 - fixed["branch"]["missed"].get("never_stored", 0) / fixed["branch"]["pages"]
     points = [(r["snapshots_made"], r["hit_ratio"]) for r in fixed.values()] + advised
-    chart = Chart(f"Hit ratio over snapshots made, bytes unlimited ({model})", "snapshots made",
+    chart = Chart("Hit ratio over snapshots made, bytes unlimited", of_what(results), "snapshots made",
                   [x for x, _ in points], [y for _, y in points] + [full], lambda value: f"{value:,}")
     chart.level("full attention", full)
     if advised:
@@ -156,7 +169,7 @@ def main():
     out = pathlib.Path(sys.argv[2])
     out.mkdir(parents=True, exist_ok=True)
     for name, draw in (("hit_ratio_by_bytes", by_bytes), ("hit_ratio_by_snapshots", by_snapshots)):
-        (out / f"{name}.svg").write_text(draw(results, model))
+        (out / f"{name}.svg").write_text(draw(results))
         print(out / f"{name}.svg")
 
 
