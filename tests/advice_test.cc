@@ -59,9 +59,10 @@ TEST(AdviceAtEqualSnapshots, BeatsBranchAndEvery64OnTheRealTraces) {
   }
 }
 
-// Generated conversations have no shared head and no edits, so that there is nothing left to find: there the
-// advice comes close with fewer snapshots.
-TEST(AdviceAtEqualSnapshots, BeatsOrNearlyReachesBranchAndEvery64OnGeneratedTraces) {
+// With no more snapshots than the fixed rule makes, the advice hits more pages than it on `synthetic`, and
+// more than 97 % of its pages on `conversation`. Given an eighth of the snapshots it keeps to them and still
+// hits.
+TEST(AdviceAtEqualSnapshots, BeatsBranchAndEvery64OnSyntheticAndHas97PercentOfItOnConversation) {
   struct Case {
     const char* generator;
     double share;
