@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "memory/arena_image.h"
 #include "memory/record.h"
 #include "model/identity.h"
 #include "model/key_chain.h"
@@ -229,6 +230,23 @@ TEST(Format, StorageFormsAreAsTheDocumentSays) {
   const StorageForm form = example_form();
   EXPECT_EQ(lines_of(form.canonical), found[0].at("given").at("text").get<std::vector<std::string>>());
   EXPECT_EQ(hex_of(form.fingerprint), text_at(found[0].at("gives"), "fingerprint"));
+}
+
+TEST(Format, ArenaHeadersAreAsTheDocumentSays) {
+  for (const Json& each : vectors("arena")) {
+    const Json& given = each.at("given");
+    const ArenaHeader header{.epoch = std::stoull(text_at(given, "epoch"), nullptr, 16),
+                             .sizes = {given.at("index_bytes"), given.at("leases_bytes"),
+                                       given.at("extent_bytes"), given.at("extents")}};
+    std::vector<std::byte> bytes(kArenaHeaderBytes);
+    encode_arena_header(header, bytes);
+    EXPECT_EQ(hex_of(bytes), text_at(each.at("gives"), "header")) << each.at("name");
+    const auto layout = arena_layout(header.sizes);
+    ASSERT_TRUE(layout);
+    const auto back = decode_arena_header(bytes, layout->total_bytes);
+    ASSERT_TRUE(back) << back.error().message;
+    EXPECT_EQ(*back, header);
+  }
 }
 
 }  // namespace

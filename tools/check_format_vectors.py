@@ -94,6 +94,18 @@ def record(case):
     return {"header": (head + u32(crc32c(head))).hex()}
 
 
+def arena(case):
+    page, mib2 = 4096, 2 << 20
+    up = lambda value: -(-value // mib2) * mib2
+    leases = up(page + case["index_bytes"])
+    extents = up(leases + case["leases_bytes"])
+    total = up(extents + case["extent_bytes"] * case["extents"])
+    head = b"TIERCARN" + struct.pack("<II9Q", 1, 128, int(case["epoch"], 16), total, page, case["index_bytes"], leases,
+                                     case["leases_bytes"], extents, case["extent_bytes"], case["extents"])
+    head = head.ljust(124, b"\0")
+    return {"header": (head + u32(crc32c(head))).hex()}
+
+
 def identity(case):
     lines = identity_lines(case["identity"], True)
     return {"text": lines.splitlines(), "root": hashlib.sha256(identity_lines(case["identity"], False).encode()).hexdigest()}
@@ -103,7 +115,8 @@ def form(case):
     return {"fingerprint": hashlib.sha256("".join(line + "\n" for line in case["text"]).encode()).hexdigest()}
 
 
-COMPUTE = {"identity": identity, "form": form, "chain": chain, "external": external, "probe": probe, "record": record}
+COMPUTE = {"identity": identity, "form": form, "chain": chain, "external": external, "probe": probe, "record": record,
+           "arena": arena}
 
 
 def vectors(page):
