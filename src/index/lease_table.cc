@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/prng.h"
 #include "index/lease_orders.h"
 
 namespace tiercel {
@@ -30,7 +31,16 @@ struct Header {  // constant after format
   std::uint32_t words_per_client;
   std::uint32_t touches_per_client;
   std::uint64_t bytes;
+  std::uint64_t check;  // of what stands before
 };
+std::uint64_t check_of(const Header& header) {
+  std::uint64_t check = 0;
+  for (const std::uint64_t field :
+       {header.magic, std::uint64_t{header.format}, std::uint64_t{header.clients_max},
+        std::uint64_t{header.words_per_client}, std::uint64_t{header.touches_per_client}, header.bytes})
+    check = mix64(check + field);
+  return check;
+}
 static_assert(sizeof(Header) <= kPage);
 
 // A lease word; 0 = no lease: bit 63 set, 23 bits of version / 2, last cell, first cell, record.
@@ -86,11 +96,12 @@ Result<LeaseTableShape> read_header(MutableByteView region) {
                               .words_per_client = header.words_per_client,
                               .touches_per_client = header.touches_per_client};
   TIERCEL_ASSIGN_OR_RETURN(const std::uint64_t wanted, LeaseTable::bytes(shape));
-  if (wanted != header.bytes)
-    return error(Code::kInvalidArgument,
-                 fmt::format("lease table: its header says {} bytes, its sizes make {}; the "
-                             "region is damaged",
-                             header.bytes, wanted));
+  if (wanted != header.bytes || check_of(header) != header.check)
+    return error(
+        Code::kInvalidArgument,
+        fmt::format("lease table: its header says {} bytes, its sizes make {}, or its check is wrong; the "
+                    "region is damaged, ask the node for it again",
+                    header.bytes, wanted));
   TIERCEL_RETURN_IF_ERROR(check_region(region, wanted));
   return shape;
 }
@@ -129,8 +140,14 @@ Result<LeaseTable> LeaseTable::format(MutableByteView region, const LeaseTableSh
     for (std::uint32_t e = 0; e < shape.touches_per_client; ++e) new (block.entries + e) Entry{};
     places[i] = {.block = block, .epoch = shape.first_epoch - 1};
   }
-  const Header header{kMagic, kFormat, shape.clients_max, shape.words_per_client, shape.touches_per_client,
-                      wanted};
+  Header header{.magic = kMagic,
+                .format = kFormat,
+                .clients_max = shape.clients_max,
+                .words_per_client = shape.words_per_client,
+                .touches_per_client = shape.touches_per_client,
+                .bytes = wanted,
+                .check = 0};
+  header.check = check_of(header);
   std::memcpy(region.data(), &header, sizeof header);
   return LeaseTable(shape, std::move(places));
 }
