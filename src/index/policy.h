@@ -26,8 +26,17 @@ namespace tiercel {
 
 class ReuseModel;
 
-// The node's own name for a candidate; a policy only compares and hashes it. Never reused while resident.
+// The node's own name for a candidate: number of its page × 64 + tag, where tag 0 is the page, 1 its resume
+// point and 2 + class its window record of that class. Page numbers are dense, below 2^32 and reused after a
+// departure: policies keep arrays as long as the largest number told. Never reused while resident.
 using CandidateId = Id<struct CandidateTag, std::uint64_t>;
+
+constexpr std::uint64_t kCandidateTags = 64;
+constexpr std::uint64_t page_number(CandidateId id) { return id.value() / kCandidateTags; }
+constexpr std::uint64_t candidate_tag(CandidateId id) { return id.value() % kCandidateTags; }
+constexpr CandidateId candidate_id(std::uint64_t page, std::uint64_t tag = 0) {
+  return CandidateId{page * kCandidateTags + tag};
+}
 
 enum class CandidateKind : std::uint8_t { kPage, kPoint, kWindow };
 
@@ -90,6 +99,8 @@ class EvictionPolicy {
   // Entries looked at by victim() so far, those that `eligible` refused not counted: for tests of the stated
   // bound.
   virtual std::uint64_t visited() const = 0;
+  // Nominal memory of one candidate; what its header adds to that is not in it.
+  virtual std::uint64_t bytes_per_candidate() const = 0;
 };
 
 enum class PolicyKind : std::uint8_t { kLru, kS3Fifo, kTinyLfu, kValue };

@@ -80,30 +80,47 @@ class Crowd final {
   bool coin() { return prng_.below(2) == 0; }
 
   CandidateId any() {
-    auto at = known_.lower_bound(CandidateId{prng_.below(last_id_) + 1});
+    auto at = known_.lower_bound(candidate_id(prng_.below(last_page_) + 1));
     if (at == known_.end()) at = known_.begin();
     return at->first;
   }
 
   void store() {
-    const CandidateId id{++last_id_};
-    Candidate candidate{
-        id, CandidateKind::kPage, Key{{mix64(prng_.below(60)), 1}}, prng_.below(1000), 1 + prng_.below(5),
-        id, std::nullopt};
-    if (!known_.empty()) {
-      const CandidateId other = known_.at(any()).page;
-      if (!policy_.pages_only() && coin()) {
-        candidate.kind = coin() ? CandidateKind::kPoint : CandidateKind::kWindow;
-        candidate.page = other;
-      } else if (known_.contains(other)) {
-        candidate.parent = other;
-      }
-    }
+    Candidate candidate{CandidateId{},     CandidateKind::kPage, Key{{mix64(prng_.below(60)), 1}},
+                        prng_.below(1000), 1 + prng_.below(5),   CandidateId{},
+                        std::nullopt};
+    hang(candidate);
+    if (candidate.kind == CandidateKind::kPage) candidate.id = candidate.page = new_page();
     policy_.stored(candidate, access_);
     ++uses_;
     const bool evictable = prng_.chance(0.8);
-    if (evictable) policy_.set_evictable(id, true);
-    known_.emplace(id, Known{candidate.kind, evictable, candidate.page});
+    if (evictable) policy_.set_evictable(candidate.id, true);
+    known_.emplace(candidate.id, Known{candidate.kind, evictable, candidate.page});
+  }
+
+  // Below another page, or on one, resident or not.
+  void hang(Candidate& candidate) {
+    if (known_.empty()) return;
+    const CandidateId other = known_.at(any()).page;
+    if (!policy_.pages_only() && coin()) {
+      const std::uint64_t tag = 1 + prng_.below(3);
+      candidate.id = candidate_id(page_number(other), tag);
+      if (known_.contains(candidate.id)) return;
+      candidate.kind = tag == 1 ? CandidateKind::kPoint : CandidateKind::kWindow;
+      candidate.page = other;
+    } else if (known_.contains(other)) {
+      candidate.parent = other;
+    }
+  }
+
+  // A number that nothing resident has, a used one as often as not.
+  CandidateId new_page() {
+    if (coin()) {
+      const CandidateId used = candidate_id(prng_.below(last_page_ + 1));
+      const auto next = known_.lower_bound(used);
+      if (next == known_.end() || page_number(next->first) != page_number(used)) return used;
+    }
+    return candidate_id(++last_page_);
   }
 
   EvictionPolicy& policy_;
@@ -111,7 +128,7 @@ class Crowd final {
   Access access_;
   std::map<CandidateId, Known> known_;
   std::set<CandidateId> refused_;
-  std::uint64_t last_id_ = 0;
+  std::uint64_t last_page_ = 0;
   std::uint64_t calls_ = 0;
   std::uint64_t uses_ = 0;
   bool asked_strangers_ = false;
@@ -141,7 +158,7 @@ TEST_P(PolicyContract, HasNoVictimWhenNothingIsThereOrNothingMayGo) {
   const auto policy = make(10);
   const auto all = [](CandidateId) { return true; };
   EXPECT_FALSE(policy->victim({1, Time{0}}, all));
-  const CandidateId id{5};
+  const CandidateId id = candidate_id(5);
   policy->stored({id, CandidateKind::kPage, test_key("a"), 1, 1, id, std::nullopt}, {1, Time{0}});
   EXPECT_FALSE(policy->victim({1, Time{0}}, all));  // not evictable until said
   policy->set_evictable(id, true);
@@ -241,15 +258,16 @@ TEST_P(PolicyContract, VisitsABoundedNumberOfEntriesOnALongSkewedWorkload) {
       policy->touched(found->second, access);
       continue;
     }
+    CandidateId id = candidate_id(resident.size());
     if (resident.size() == kCapacity) {
       ++calls;
-      const auto id = policy->victim(access, [](CandidateId) { return true; });
-      ASSERT_TRUE(id);
-      policy->departed(*id, Departure::kEvicted);
-      resident.erase(item.at(*id));
-      item.erase(*id);
+      const auto victim = policy->victim(access, [](CandidateId) { return true; });
+      ASSERT_TRUE(victim);
+      id = *victim;
+      policy->departed(id, Departure::kEvicted);
+      resident.erase(item.at(id));
+      item.erase(id);
     }
-    const CandidateId id{i};
     policy->stored({id, CandidateKind::kPage, Key{{mix64(n), n}}, 1, 1, id, std::nullopt}, access);
     policy->set_evictable(id, true);
     resident.emplace(n, id);

@@ -33,6 +33,7 @@ class S3FifoPolicy final : public EvictionPolicy {
   void departed(CandidateId id, Departure how) override;
   std::optional<CandidateId> victim(const Access& access, const Eligible& eligible) override;
   std::uint64_t visited() const override { return visited_; }
+  std::uint64_t bytes_per_candidate() const override { return sizeof(Entry); }
 
  private:
   // The entries a scan has to look at, oldest first: those that may go, and in the small queue those that

@@ -103,65 +103,65 @@ const auto kAll = [](CandidateId) { return true; };
 
 void store(EvictionPolicy& policy, std::uint64_t id, CandidateKind kind, std::uint64_t key,
            std::uint64_t bytes, bool evictable = true) {
-  policy.stored({CandidateId{id}, kind, Key{{key, key}}, bytes, 1, CandidateId{id}, std::nullopt},
+  policy.stored({candidate_id(id), kind, Key{{key, key}}, bytes, 1, candidate_id(id), std::nullopt},
                 {id, Time{0}});
-  if (evictable) policy.set_evictable(CandidateId{id}, true);
+  if (evictable) policy.set_evictable(candidate_id(id), true);
 }
 
 TEST(S3Fifo, APointAndAPageOfOneKeyAreRememberedApart) {
   S3FifoPolicy policy({10, false, 1});
   store(policy, 1, CandidateKind::kPage, 77, 1);
-  policy.departed(CandidateId{1}, Departure::kEvicted);
+  policy.departed(candidate_id(1), Departure::kEvicted);
   store(policy, 2, CandidateKind::kPoint, 77, 1);  // not remembered: small queue
   store(policy, 3, CandidateKind::kPage, 77, 1);   // remembered: main queue
-  EXPECT_EQ(policy.victim({9, Time{0}}, kAll), CandidateId{2});
+  EXPECT_EQ(policy.victim({9, Time{0}}, kAll), candidate_id(2));
 }
 
 TEST(S3Fifo, WhatWasRemovedIsNotRemembered) {
   S3FifoPolicy policy({10, false, 1});
   store(policy, 1, CandidateKind::kPage, 77, 1);
-  policy.departed(CandidateId{1}, Departure::kRemoved);
+  policy.departed(candidate_id(1), Departure::kRemoved);
   store(policy, 2, CandidateKind::kPage, 77, 1);
   store(policy, 3, CandidateKind::kPage, 78, 1);
-  EXPECT_EQ(policy.victim({9, Time{0}}, kAll), CandidateId{2});
+  EXPECT_EQ(policy.victim({9, Time{0}}, kAll), candidate_id(2));
 }
 
 TEST(S3Fifo, UsesByOneRequestCountOnce) {
   S3FifoPolicy policy({10, false, 1});
   store(policy, 1, CandidateKind::kPage, 1, 1);
   store(policy, 2, CandidateKind::kPage, 2, 1);
-  for (int i = 0; i < 5; ++i) policy.touched(CandidateId{1}, {7, Time{0}});
-  EXPECT_EQ(policy.victim({9, Time{0}}, kAll), CandidateId{1});
-  policy.touched(CandidateId{1}, {8, Time{0}});
-  EXPECT_EQ(policy.victim({9, Time{0}}, kAll), CandidateId{2});
+  for (int i = 0; i < 5; ++i) policy.touched(candidate_id(1), {7, Time{0}});
+  EXPECT_EQ(policy.victim({9, Time{0}}, kAll), candidate_id(1));
+  policy.touched(candidate_id(1), {8, Time{0}});
+  EXPECT_EQ(policy.victim({9, Time{0}}, kAll), candidate_id(2));
 }
 
 TEST(S3Fifo, CountsTheSmallQueueInBytesWhenTheCapacityIsInBytes) {
   S3FifoPolicy policy({1000, true, 1});
   // A main queue of one: used twice while it was in the small one.
   store(policy, 1, CandidateKind::kPage, 1, 900);
-  policy.touched(CandidateId{1}, {2, Time{0}});
-  policy.touched(CandidateId{1}, {3, Time{0}});
+  policy.touched(candidate_id(1), {2, Time{0}});
+  policy.touched(candidate_id(1), {3, Time{0}});
   store(policy, 4, CandidateKind::kPage, 4, 99);
-  EXPECT_EQ(policy.victim({5, Time{0}}, kAll), CandidateId{1});  // small holds 99 of its 100 bytes
-  policy.resized(CandidateId{4}, 100);
-  EXPECT_EQ(policy.victim({5, Time{0}}, kAll), CandidateId{4});
+  EXPECT_EQ(policy.victim({5, Time{0}}, kAll), candidate_id(1));  // small holds 99 of its 100 bytes
+  policy.resized(candidate_id(4), 100);
+  EXPECT_EQ(policy.victim({5, Time{0}}, kAll), candidate_id(4));
 }
 
 TEST(S3Fifo, AnInnerPageThatEarnedTheMainQueueLeavesTheSmallOneAlthoughItMayNotGo) {
   S3FifoPolicy policy({20, false, 1});
   store(policy, 1, CandidateKind::kPage, 9, 1);
-  policy.departed(CandidateId{1}, Departure::kEvicted);
+  policy.departed(candidate_id(1), Departure::kEvicted);
   store(policy, 2, CandidateKind::kPage, 9, 1);  // remembered: in main
   store(policy, 3, CandidateKind::kPage, 3, 1, false);
   store(policy, 4, CandidateKind::kPage, 4, 1);
-  EXPECT_EQ(policy.victim({5, Time{0}}, kAll), CandidateId{4});  // small holds its share of two
-  policy.touched(CandidateId{3}, {6, Time{0}});
-  policy.touched(CandidateId{3}, {7, Time{0}});
-  EXPECT_EQ(policy.victim({8, Time{0}}, kAll), CandidateId{2});  // 3 has left it
-  policy.set_evictable(CandidateId{3}, true);
-  policy.departed(CandidateId{2}, Departure::kEvicted);
-  EXPECT_EQ(policy.victim({9, Time{0}}, kAll), CandidateId{3});
+  EXPECT_EQ(policy.victim({5, Time{0}}, kAll), candidate_id(4));  // small holds its share of two
+  policy.touched(candidate_id(3), {6, Time{0}});
+  policy.touched(candidate_id(3), {7, Time{0}});
+  EXPECT_EQ(policy.victim({8, Time{0}}, kAll), candidate_id(2));  // 3 has left it
+  policy.set_evictable(candidate_id(3), true);
+  policy.departed(candidate_id(2), Departure::kEvicted);
+  EXPECT_EQ(policy.victim({9, Time{0}}, kAll), candidate_id(3));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class FlatCache final {
       items_.erase(*id);
       ids_.erase(*gone);
     }
-    const CandidateId id{sequence_};
+    const CandidateId id = candidate_id(sequence_);
     policy_.stored({id, CandidateKind::kPage, Key{{mix64(item + 1), item}}, 1, 1, id, std::nullopt}, access);
     policy_.set_evictable(id, true);
     ids_.emplace(item, id);

@@ -56,7 +56,7 @@ class TestTree final {
   };
 
   void store(const std::string& name, const Access& access) {
-    const CandidateId id{++last_id_};
+    const CandidateId id = candidate_id(++last_page_);
     Candidate candidate{id, CandidateKind::kPage, test_key(name), 1, name.size(), id, std::nullopt};
     const auto parent = pages_.find(name.substr(0, name.size() - 1));
     if (parent != pages_.end()) candidate.parent = parent->second.id;
@@ -85,7 +85,7 @@ class TestTree final {
   std::unordered_map<std::string, Page> pages_;
   std::unordered_map<CandidateId, std::string> names_;
   std::uint64_t sequence_ = 0;
-  std::uint64_t last_id_ = 0;
+  std::uint64_t last_page_ = 0;
 };
 
 }  // namespace tiercel

@@ -32,6 +32,7 @@ class TinyLfuPolicy final : public EvictionPolicy {
   void departed(CandidateId id, Departure how) override;
   std::optional<CandidateId> victim(const Access& access, const Eligible& eligible) override;
   std::uint64_t visited() const override { return visited_; }
+  std::uint64_t bytes_per_candidate() const override { return sizeof(Entry); }
 
  private:
   enum class Segment : std::uint8_t { kWindow, kProbation, kProtected };

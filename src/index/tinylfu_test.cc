@@ -127,7 +127,7 @@ TEST(TinyLfu, UsesByOneRequestCountOnce) {
   TinyLfuPolicy policy({3, false, 1});
   FlatCache cache(policy, 3);
   for (std::uint64_t item : {1u, 2u, 3u}) cache.use(item);  // probation 1, 2; window 3
-  for (int i = 0; i < 5; ++i) policy.touched(CandidateId{3}, {3, Time{0}});
+  for (int i = 0; i < 5; ++i) policy.touched(candidate_id(3), {3, Time{0}});
   EXPECT_EQ(cache.use(4), 3u);  // a tie with 1 all the same
 }
 
@@ -135,9 +135,9 @@ const auto kAll = [](CandidateId) { return true; };
 
 void store(EvictionPolicy& policy, std::uint64_t id, std::uint64_t bytes, bool evictable = true) {
   policy.stored(
-      {CandidateId{id}, CandidateKind::kPage, Key{{id, id}}, bytes, 1, CandidateId{id}, std::nullopt},
+      {candidate_id(id), CandidateKind::kPage, Key{{id, id}}, bytes, 1, candidate_id(id), std::nullopt},
       {id, Time{0}});
-  if (evictable) policy.set_evictable(CandidateId{id}, true);
+  if (evictable) policy.set_evictable(candidate_id(id), true);
 }
 
 TEST(TinyLfu, WhatMayNotGoLeavesTheWindowWithoutAContest) {
@@ -145,19 +145,19 @@ TEST(TinyLfu, WhatMayNotGoLeavesTheWindowWithoutAContest) {
   for (const std::uint64_t id : {1u, 2u}) store(policy, id, 1);
   store(policy, 3, 1, false);
   store(policy, 4, 1);  // main is full with 1 and 2; the window holds 3 and 4
-  EXPECT_EQ(policy.victim({5, Time{0}}, kAll), CandidateId{4});
-  policy.departed(CandidateId{4}, Departure::kEvicted);
-  policy.set_evictable(CandidateId{3}, true);
-  EXPECT_EQ(policy.victim({6, Time{0}}, kAll), CandidateId{1});  // 3 is behind it in probation
+  EXPECT_EQ(policy.victim({5, Time{0}}, kAll), candidate_id(4));
+  policy.departed(candidate_id(4), Departure::kEvicted);
+  policy.set_evictable(candidate_id(3), true);
+  EXPECT_EQ(policy.victim({6, Time{0}}, kAll), candidate_id(1));  // 3 is behind it in probation
 }
 
 TEST(TinyLfu, CountsTheWindowInBytesWhenTheCapacityIsInBytes) {
   TinyLfuPolicy policy({1000, true, 1});
   store(policy, 1, 10);
   store(policy, 2, 990);  // main, at most 990, has room for 1 only
-  EXPECT_EQ(policy.victim({3, Time{0}}, kAll), CandidateId{2});
-  policy.resized(CandidateId{2}, 9);  // the window's share is 10: it competes no more
-  EXPECT_EQ(policy.victim({3, Time{0}}, kAll), CandidateId{1});
+  EXPECT_EQ(policy.victim({3, Time{0}}, kAll), candidate_id(2));
+  policy.resized(candidate_id(2), 9);  // the window's share is 10: it competes no more
+  EXPECT_EQ(policy.victim({3, Time{0}}, kAll), candidate_id(1));
 }
 
 TEST(FrequencySketch, CountsExactlyAndStopsAtFifteen) {

@@ -40,6 +40,7 @@ class ValuePolicy final : public EvictionPolicy {
   std::optional<CandidateId> victim(const Access& access, const Eligible& eligible) override;
   double going_rate() const override { return going_rate_; }
   std::uint64_t visited() const override { return visited_; }
+  std::uint64_t bytes_per_candidate() const override { return sizeof(Entry); }
 
  private:
   using Slot = std::uint32_t;

@@ -70,7 +70,7 @@ class Points {
     return options;
   }
   CandidateId id_of(const std::string& name) {
-    const auto [at, fresh] = ids_.try_emplace(name, CandidateId(ids_.size() + 1));
+    const auto [at, fresh] = ids_.try_emplace(name, candidate_id(ids_.size() + 1));
     if (fresh) names_[at->second] = name;
     return at->second;
   }
@@ -165,7 +165,7 @@ TEST(ValuePolicy, ComparesPointsWithPagesOfOtherModels) {
   points.chain("", "abcdef");
   points.point("abcdef", 0.3);
   Candidate page;
-  page.id = page.page = CandidateId(1000);
+  page.id = page.page = candidate_id(1000);
   page.length = 1;
   page.bytes = 100;
   page.page_tokens = 10;
@@ -196,7 +196,7 @@ TEST(ValuePolicy, FindsTheOnlyOneThatMayGoAmongMany) {
   CandidateId last;
   for (std::uint64_t i = 0; i < 10'000; ++i) {
     Candidate page;
-    page.id = page.page = last = CandidateId(1'000'000 + i);
+    page.id = page.page = last = candidate_id(1'000'000 + i);
     page.length = 1;
     points.policy().stored(page, points.now());
     points.policy().set_evictable(page.id, true);
