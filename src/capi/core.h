@@ -1,0 +1,122 @@
+// A node and everything that it is wired to, behind one lock. Handles of the ABI share it: it goes with the
+// last of them; closing only empties it.
+//
+// Threads: all calls from any thread. Lock order: this lock, then a completion queue's.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "capi/answer.h"
+#include "capi/engine_memory.h"
+#include "capi/executors.h"
+#include "capi/live.h"
+#include "memory/arena.h"
+#include "node/node.h"
+#include "os/clock.h"
+#include "os/thread_annotations.h"
+
+namespace tiercel::capi {
+
+// Of the ABI's nanoseconds; what is beyond the end of time counts as it.
+Duration duration_of(std::uint64_t nanoseconds);
+
+struct CoreOptions {
+  NodeOptions node;
+  std::uint64_t seed = 1;
+  bool caller_drives = false;  // no control thread
+  unsigned copy_threads = 0;   // 0: copies run inside drive()
+};
+
+class Core final {
+ public:
+  // Errors: those of Node::open; resource_exhausted.
+  static Result<std::shared_ptr<Core>> open(const CoreOptions& options);
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+
+  // Ends all that is under way, then the threads, then the node. Idempotent.
+  void close() TIERCEL_EXCLUDES(mutex_);
+
+  // body(Live&) under the lock, then the completions that it brought are given out. An answer of
+  // failed_precondition, and body is not called, once the node is closing.
+  template <typename Body>
+  Answer locked(const Body& body) TIERCEL_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (live_.closing) return closed();
+    Answer answer = body(live_);
+    settle(live_);
+    return answer;
+  }
+  // body(Live&) under the lock, also when the node is closed.
+  template <typename Body>
+  void peek(const Body& body) TIERCEL_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    body(live_);
+  }
+  // Until ready(Live&) gives an Answer. Errors: deadline_exceeded; cancelled: closed meanwhile.
+  template <typename Ready>
+  Answer wait(std::uint64_t deadline_ns, const Ready& ready) TIERCEL_EXCLUDES(mutex_) {
+    const Time end = later(clock_.now(), duration_of(deadline_ns));
+    for (;;) {
+      bool idle = !caller_drives_;
+      {
+        const MutexLock lock(mutex_);
+        if (std::optional<Answer> answer = ready(live_)) return std::move(*answer);
+        if (live_.node == nullptr) return {TIERCEL_CANCELLED, "the node was closed meanwhile"};
+        const Time now = clock_.now();
+        if (now >= end) return {TIERCEL_DEADLINE_EXCEEDED, "the deadline passed; wait again"};
+        if (idle) changed_.wait_for(mutex_, std::min<Duration>(end - now, kTick));
+      }
+      if (!idle && drive(kTurn) == 0) {
+        const MutexLock lock(mutex_);
+        changed_.wait_for(mutex_, kTurn);
+      }
+    }
+  }
+  // Copies, where no thread runs them, and the node's own work, for so long, one step at least. Returns: how
+  // many things it did.
+  std::uint64_t drive(Duration budget) TIERCEL_EXCLUDES(mutex_);
+  // A deadline that may come before the control thread would look again.
+  void expect(std::uint64_t deadline_ns, Live& live);
+
+  Time now() const { return clock_.now(); }
+  bool off() const { return off_; }
+  EngineMemory& memory() { return memory_; }
+  Arena& arena() { return *arena_; }
+
+ private:
+  static constexpr Duration kTick = std::chrono::milliseconds(50);
+  static constexpr Duration kTurn = std::chrono::milliseconds(1);
+
+  explicit Core(const CoreOptions& options);
+  static Answer closed();
+  std::size_t settle(Live& live);
+  std::size_t step() TIERCEL_EXCLUDES(mutex_);
+  bool close_begins() TIERCEL_EXCLUDES(mutex_);
+  void control_loop() TIERCEL_EXCLUDES(mutex_);
+
+  // Constant after open.
+  SteadyClock clock_;
+  EngineMemory memory_;
+  Wake wake_;
+  const bool caller_drives_;
+  const bool off_;
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Executor> executor_;
+  CallerExecutor* own_copies_ = nullptr;  // executor_, when drive() runs the copies
+  std::thread control_;
+
+  Mutex mutex_;
+  std::condition_variable_any changed_;  // completions were given out, or the node was closed
+  Live live_ TIERCEL_GUARDED_BY(mutex_);
+  bool stopping_ TIERCEL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tiercel::capi

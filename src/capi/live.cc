@@ -1,0 +1,193 @@
+#include "capi/live.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tiercel::capi {
+
+namespace {
+constexpr std::uint64_t kOwnIds = std::uint64_t{1} << 63;  // the node counts from 1 and never gets here
+constexpr Duration kTick = std::chrono::milliseconds(50);
+constexpr std::uint32_t bit(tiercel_completion_kind kind) { return std::uint32_t{1} << kind; }
+}  // namespace
+
+std::uint64_t items_ok(const Operation& op) {
+  return static_cast<std::uint64_t>(
+      std::count_if(op.outcomes.begin(), op.outcomes.end(), [](StoreOutcome outcome) {
+        return outcome == StoreOutcome::kCommitted || outcome == StoreOutcome::kAlreadyPresent;
+      }));
+}
+
+// ---- operations ----
+
+void Live::begin(const std::shared_ptr<Operation>& op) {
+  const bool known = op->id != 0;
+  if (!known) op->id = kOwnIds | ++last_own_id_;
+  if (op->kind == OperationKind::kSuspend) {
+    suspensions_.push_back(op);
+  } else if (known) {
+    operations_.emplace(op->id, op);
+    for (const SourceSlot& source : op->sources) ++sources_[source];
+  } else {  // a store of which nothing was accepted
+    op->sources.clear();
+    become_quiescent(*op);
+    give(op, TIERCEL_COMPLETION_SOURCE_FREE, false);
+    give(op, TIERCEL_COMPLETION_VISIBLE, true);
+  }
+}
+
+std::vector<std::shared_ptr<Operation>> Live::stores_under_way() const {
+  std::vector<std::shared_ptr<Operation>> stores;
+  for (const auto& [id, op] : operations_)
+    if (op->kind == OperationKind::kStore) stores.push_back(op);
+  return stores;
+}
+
+void Live::give_back(const std::vector<BroughtSlot>& slots) {
+  for (const BroughtSlot& slot : slots) memory_.give_back(slot);
+}
+
+void Live::become_quiescent(Operation& op) {
+  if (op.quiescent) return;
+  op.quiescent = true;
+  give_back(std::exchange(op.brought, {}));
+  for (const SourceSlot& source : std::exchange(op.sources, {}))
+    if (const auto at = sources_.find(source); at != sources_.end() && --at->second == 0) sources_.erase(at);
+}
+
+void Live::give(const std::shared_ptr<Operation>& op, tiercel_completion_kind kind, bool last,
+                std::uint32_t layer) {
+  ++given_;
+  op->given |= bit(kind);
+  op->last = op->last || last;
+  if (op->cq == nullptr) return;
+  tiercel_completion completion{};
+  completion.user_data = op->user_data;
+  completion.operation = op->id;
+  completion.kind = kind;
+  completion.layer = layer;
+  completion.tier = TIERCEL_TIER_HOST;
+  if (last) completion.flags |= TIERCEL_COMPLETION_LAST;
+  if (op->quiescent) completion.flags |= TIERCEL_COMPLETION_QUIET;
+  if (op->kind == OperationKind::kLoad && (op->given & bit(TIERCEL_COMPLETION_LOADED)) != 0) {
+    completion.length = op->load.length;
+    completion.status = static_cast<tiercel_status>(op->load.status.code);
+  }
+  if (op->kind == OperationKind::kStore) {
+    completion.items = op->outcomes.size();
+    completion.items_ok = items_ok(*op);
+  }
+  op->cq->push(completion, op);
+}
+
+void Live::take_store(const std::shared_ptr<Operation>& op, Completion& completion) {
+  op->outcomes = std::move(completion.store);
+  const bool visible = completion.kind == CompletionKind::kVisible;
+  if (visible || completion.quiescent) become_quiescent(*op);
+  give(op, visible ? TIERCEL_COMPLETION_VISIBLE : TIERCEL_COMPLETION_SOURCE_FREE, visible);
+}
+
+void Live::take_completion(Completion& completion) {
+  const auto found = operations_.find(completion.operation.value());
+  if (found == operations_.end()) return;
+  const std::shared_ptr<Operation> op = found->second;  // the table may be its last owner
+  switch (completion.kind) {
+    case CompletionKind::kLoaded:
+      op->load = std::move(completion.load.value());
+      if (completion.quiescent) become_quiescent(*op);
+      give(op, TIERCEL_COMPLETION_LOADED, completion.quiescent);
+      break;
+    case CompletionKind::kLayerReady:
+      op->layers_ready.push_back(completion.layer);
+      give(op, TIERCEL_COMPLETION_LAYER, false, completion.layer);
+      break;
+    case CompletionKind::kSourceFree:
+    case CompletionKind::kVisible:
+      take_store(op, completion);
+      break;
+    case CompletionKind::kQuiescent:
+      become_quiescent(*op);
+      give(op, TIERCEL_COMPLETION_QUIESCENT, op->kind == OperationKind::kLoad);
+      break;
+    case CompletionKind::kSuspended:
+      break;
+  }
+  if (op->last) operations_.erase(op->id);
+}
+
+void Live::suspend() {
+  if (suspended_ && quiet_) return all_suspended();
+  if (!suspended_) quiet_ = false;
+  suspended_ = true;
+  node->suspend();
+}
+
+void Live::resume() {
+  suspended_ = false;
+  node->resume();
+}
+
+void Live::all_suspended() {
+  quiet_ = true;
+  for (auto& [name, use] : memory_uses) use.registered = use.brought_now = false;
+  for (const std::shared_ptr<Operation>& op : std::exchange(suspensions_, {})) {
+    become_quiescent(*op);
+    give(op, TIERCEL_COMPLETION_SUSPENDED, true);
+  }
+}
+
+std::size_t Live::route() {
+  for (Completion& completion : node->drain_completions())
+    if (completion.kind == CompletionKind::kSuspended)
+      all_suspended();
+    else
+      take_completion(completion);
+  return std::exchange(given_, 0);
+}
+
+// ---- requests ----
+
+RequestId Live::request(SessionId session, std::uint64_t request) {
+  if (request == 0) return {};
+  auto [at, fresh] = requests_.try_emplace({session, request});
+  if (fresh) at->second = RequestId(++last_request_);
+  return at->second;
+}
+
+RequestId Live::known_request(SessionId session, std::uint64_t request) const {
+  const auto at = requests_.find({session, request});
+  return at != requests_.end() ? at->second : RequestId{};
+}
+
+void Live::forget_request(SessionId session, std::uint64_t request) { requests_.erase({session, request}); }
+
+void Live::forget_requests(SessionId session) {
+  requests_.erase(requests_.lower_bound({session, 0}), requests_.upper_bound({session, UINT64_MAX}));
+}
+
+void Live::end_request_at(Time when, SessionId session, std::uint64_t request) {
+  request_ends_.emplace(when, std::pair(session, request));
+  note_deadline(when);
+}
+
+std::size_t Live::expire_requests() {
+  std::size_t done = 0;
+  for (; !request_ends_.empty() && request_ends_.begin()->first <= clock_.now(); ++done) {
+    const auto [session, request] = request_ends_.begin()->second;
+    request_ends_.erase(request_ends_.begin());
+    node->request_abort(known_request(session, request));
+    forget_request(session, request);
+  }
+  return done;
+}
+
+// ---- time ----
+
+Time Live::next_due() {
+  const Time now = clock_.now();
+  while (!deadlines_.empty() && deadlines_.top() <= now) deadlines_.pop();
+  const Time tick = later(now, kTick);
+  return deadlines_.empty() ? tick : std::min(tick, deadlines_.top());
+}
+
+}  // namespace tiercel::capi

@@ -1,0 +1,218 @@
+// Calls of the ABI: requests, the lifetime of pages, suspension.
+#include <tiercel/tiercel.h>
+
+#include "capi/handles.h"
+#include "capi/options.h"
+
+using namespace tiercel;        // NOLINT(google-build-using-namespace): the ABI's functions stand outside
+using namespace tiercel::capi;  // NOLINT(google-build-using-namespace)
+
+// ---- requests ----
+
+tiercel_status tiercel_request_begin(tiercel_session* session, const tiercel_request_options* options,
+                                     tiercel_error* error) {
+  return answer(error, [&]() -> Answer {
+    TIERCEL_RETURN_UNLESS_OK(check(session));
+    tiercel_request_options given{};
+    TIERCEL_RETURN_UNLESS_OK(read_options("request_begin", options, given));
+    if (given.reserved != 0) return invalid("request_begin: reserved is not zero");
+    if (given.id == 0) return invalid("request_begin: id 0 means none; use another");
+    if (given.priority != 0) return unsupported("request_begin: priorities are not built; leave it 0");
+    if (given.salt.size != 0)
+      return unsupported(
+          "request_begin: a request's salt is not built; give it as an extra of the pages' keys");
+    return session->core->locked([&](Live& live) -> Answer {
+      const bool known = live.known_request(session->id, given.id) != RequestId{};
+      Status status = live.node->request_begin(session->id, live.request(session->id, given.id));
+      if (!status.ok() && !known) live.forget_request(session->id, given.id);
+      if (status.code == Code::kAlreadyExists)
+        return {TIERCEL_ALREADY_EXISTS,
+                fmt::format("request_begin: request {} is under way; end it first", given.id)};
+      if (!status.ok()) return status;
+      if (given.ttl_ns != 0) {
+        live.end_request_at(later(session->core->now(), duration_of(given.ttl_ns)), session->id, given.id);
+        session->core->expect(given.ttl_ns, live);
+      }
+      return {};
+    });
+  });
+}
+
+namespace {
+
+tiercel_status end_request(tiercel_session* session, std::uint64_t request, bool abort,
+                           tiercel_error* error) noexcept {
+  return locked_call(session, error, [&](Live& live) -> Answer {
+    const RequestId id = live.known_request(session->id, request);
+    if (abort)
+      live.node->request_abort(id);
+    else
+      live.node->request_end(id);
+    live.forget_request(session->id, request);
+    return {};
+  });
+}
+
+}  // namespace
+
+tiercel_status tiercel_request_end(tiercel_session* session, uint64_t request, tiercel_error* error) {
+  return end_request(session, request, false, error);
+}
+
+tiercel_status tiercel_request_abort(tiercel_session* session, uint64_t request, tiercel_error* error) {
+  return end_request(session, request, true, error);
+}
+
+// ---- lifetime of pages ----
+
+namespace {
+
+// A call on a list of keys: checked, then body(Live&, keys) under the lock.
+template <typename Body>
+tiercel_status keys_call(std::string_view name, tiercel_namespace* ns, const tiercel_key* keys,
+                         std::uint64_t key_count, tiercel_error* error, const Body& body) noexcept {
+  return answer(error, [&]() -> Answer {
+    TIERCEL_RETURN_UNLESS_OK(check(ns));
+    std::span<const tiercel_key> given;
+    TIERCEL_RETURN_UNLESS_OK(read_list(name, keys, key_count, given));
+    const std::vector<Key> names = keys_of(given);
+    return ns->core->locked([&](Live& live) -> Answer { return body(live, names); });
+  });
+}
+
+}  // namespace
+
+tiercel_status tiercel_prefetch(tiercel_namespace* ns, const tiercel_prefetch_options* options,
+                                tiercel_operation** operation, tiercel_error* error) {
+  return answer(error, [&]() -> Answer {
+    TIERCEL_RETURN_UNLESS_OK(check(ns));
+    tiercel_prefetch_options given{};
+    TIERCEL_RETURN_UNLESS_OK(read_options("prefetch", options, given));
+    TIERCEL_RETURN_UNLESS_OK(
+        check_enum("prefetch: policy", given.policy, TIERCEL_PREFETCH_BEST_EFFORT, TIERCEL_PREFETCH_TIMEOUT));
+    std::span<const tiercel_key> keys;
+    TIERCEL_RETURN_UNLESS_OK(read_list("prefetch: keys", given.keys, given.key_count, keys));
+    static_cast<void>(operation);
+    return unsupported("prefetch: this library has no tier below the host to fetch from");
+  });
+}
+
+tiercel_status tiercel_pin(tiercel_namespace* ns, const tiercel_key* keys, uint64_t key_count,
+                           uint64_t ttl_ns, tiercel_error* error) {
+  return keys_call("pin: keys", ns, keys, key_count, error,
+                   [&](Live& live, const std::vector<Key>& names) -> Answer {
+                     if (ttl_ns == 0) return invalid("pin: ttl_ns is 0; say for how long");
+                     live.node->pin(ns->id, names, duration_of(ttl_ns));
+                     ns->core->expect(ttl_ns, live);
+                     return {};
+                   });
+}
+
+tiercel_status tiercel_unpin(tiercel_namespace* ns, const tiercel_key* keys, uint64_t key_count,
+                             tiercel_error* error) {
+  return keys_call("unpin: keys", ns, keys, key_count, error,
+                   [&](Live& live, const std::vector<Key>& names) -> Answer {
+                     live.node->unpin(ns->id, names);
+                     return {};
+                   });
+}
+
+tiercel_status tiercel_touch(tiercel_namespace* ns, const tiercel_key* keys, uint64_t key_count,
+                             uint64_t request, tiercel_error* error) {
+  return keys_call("touch: keys", ns, keys, key_count, error,
+                   [&](Live& live, const std::vector<Key>& names) -> Answer {
+                     live.node->touch(ns->id, names, live.known_request(ns->session, request));
+                     return {};
+                   });
+}
+
+tiercel_status tiercel_remove(tiercel_namespace* ns, const tiercel_key* keys, uint64_t key_count,
+                              tiercel_error* error) {
+  return keys_call("remove: keys", ns, keys, key_count, error,
+                   [&](Live& live, const std::vector<Key>& names) -> Answer {
+                     for (const Key& key : names) live.node->remove(ns->id, key);
+                     return {};
+                   });
+}
+
+tiercel_status tiercel_invalidate(tiercel_namespace* ns, tiercel_error* error) {
+  return locked_call(ns, error, [&](Live& live) -> Answer {
+    live.node->invalidate(ns->id);
+    return {};
+  });
+}
+
+tiercel_status tiercel_set_weights_epoch(tiercel_form* form, uint64_t epoch, tiercel_error* error) {
+  return locked_call(form, error, [&](Live& live) -> Answer {
+    live.node->set_weights_epoch(form->table->id, epoch);
+    return {};
+  });
+}
+
+tiercel_status tiercel_clear(tiercel_clear_scope scope, tiercel_namespace* ns, tiercel_form* form,
+                             tiercel_tier tiers, tiercel_error* error) {
+  return answer(error, [&]() -> Answer {
+    TIERCEL_RETURN_UNLESS_OK(check_enum("clear: scope", scope, TIERCEL_CLEAR_NAMESPACE, TIERCEL_CLEAR_FORM));
+    if (tiers == 0 || tiers > TIERCEL_TIER_ALL)
+      return invalid(fmt::format("clear: tiers is {:#x}; name one at least, or TIERCEL_TIER_ALL", tiers));
+    if ((scope == TIERCEL_CLEAR_NAMESPACE) != (ns != nullptr) ||
+        (scope == TIERCEL_CLEAR_FORM) != (form != nullptr))
+      return invalid("clear: give the handle that the scope names, and NULL for the other");
+    if ((tiers & TIERCEL_TIER_HOST) == 0)
+      return unsupported("clear: this library has the host tier only; name it, or TIERCEL_TIER_ALL");
+    if (ns != nullptr) {
+      TIERCEL_RETURN_UNLESS_OK(check(ns));
+      return ns->core->locked([&](Live& live) -> Answer {
+        live.node->clear(ns->id);
+        return {};
+      });
+    }
+    TIERCEL_RETURN_UNLESS_OK(check(form));
+    return form->core->locked([&](Live& live) -> Answer {
+      live.node->clear(form->table->id);
+      return {};
+    });
+  });
+}
+
+tiercel_status tiercel_flush(tiercel_node* node, uint64_t deadline_ns, tiercel_error* error) {
+  return answer(error, [&]() -> Answer {
+    TIERCEL_RETURN_UNLESS_OK(check(node));
+    std::vector<std::shared_ptr<Operation>> before;
+    TIERCEL_RETURN_UNLESS_OK(node->core->locked([&](Live& live) -> Answer {
+      before = live.stores_under_way();
+      return {};
+    }));
+    return node->core->wait(deadline_ns, [&](Live&) -> std::optional<Answer> {
+      for (const auto& store : before)
+        if (!store->quiescent) return std::nullopt;
+      return Answer{};
+    });
+  });
+}
+
+tiercel_status tiercel_suspend(tiercel_node* node, const tiercel_commit_options* options,
+                               tiercel_operation** operation, tiercel_error* error) {
+  return answer(error, [&]() -> Answer {
+    TIERCEL_RETURN_UNLESS_OK(check(node));
+    tiercel_commit_options given{};
+    TIERCEL_RETURN_UNLESS_OK(read_optional("suspend", options, given));
+    Start start;
+    TIERCEL_RETURN_UNLESS_OK(
+        start.prepare(node->core, OperationKind::kSuspend, given.cq, given.user_data, operation != nullptr));
+    TIERCEL_RETURN_UNLESS_OK(node->core->locked([&](Live& live) -> Answer {
+      start.begin(live, OperationId{});
+      live.suspend();
+      return {};
+    }));
+    start.give(operation);
+    return {};
+  });
+}
+
+tiercel_status tiercel_resume(tiercel_node* node, tiercel_error* error) {
+  return locked_call(node, error, [&](Live& live) -> Answer {
+    live.resume();
+    return {};
+  });
+}

@@ -1,0 +1,8 @@
+# The C ABI from outside: a program in C11 that makes every call, what the library exports, what `cmake --install` gives.
+enable_language(C)
+add_executable(capi_whole_abi capi_whole_abi.c)
+set_target_properties(capi_whole_abi PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF LINKER_LANGUAGE CXX)
+target_compile_options(capi_whole_abi PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow $<$<BOOL:${TIERCEL_WERROR}>:-Werror>)
+target_compile_definitions(capi_whole_abi PRIVATE _POSIX_C_SOURCE=200809L)
+target_link_libraries(capi_whole_abi PRIVATE tiercel::tiercel)
+add_test(NAME capi.whole_abi COMMAND capi_whole_abi)
