@@ -6,3 +6,9 @@ target_compile_options(capi_whole_abi PRIVATE -Wall -Wextra -Wpedantic -Wconvers
 target_compile_definitions(capi_whole_abi PRIVATE _POSIX_C_SOURCE=200809L)
 target_link_libraries(capi_whole_abi PRIVATE tiercel::tiercel)
 add_test(NAME capi.whole_abi COMMAND capi_whole_abi)
+add_test(NAME capi.abi
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/capi_abi.py ${CMAKE_C_COMPILER} $<TARGET_FILE:tiercel_shared>)
+add_test(NAME capi.install
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/capi_install.py ${CMAKE_COMMAND} ${PROJECT_BINARY_DIR}
+    ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
+set_tests_properties(capi.whole_abi capi.abi capi.install PROPERTIES TIMEOUT 300 LABELS capi)
