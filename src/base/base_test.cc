@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/checked.h"
-#include "base/crc32c.h"
 #include "base/exhaustive.h"
 #include "base/prng.h"
-#include "base/sha256.h"
 #include "base/sizes.h"
 #include "base/status.h"
 
@@ -49,42 +47,6 @@ TEST(Sizes, ReadAsPeopleWriteThem) {
     EXPECT_FALSE(parse_size(bad)) << bad;
   EXPECT_EQ(format_size(12ULL << 20), "12 MiB");
   EXPECT_EQ(format_size((12ULL << 20) + (1 << 19)), "12.5 MiB");
-}
-
-TEST(Sha256, MatchesPublishedVectors) {
-  const auto hex = [](const Digest& digest) {
-    std::string text;
-    for (const std::byte b : digest) {
-      constexpr const char* kDigits = "0123456789abcdef";
-      text += kDigits[static_cast<unsigned>(b) >> 4];
-      text += kDigits[static_cast<unsigned>(b) & 15];
-    }
-    return text;
-  };
-  EXPECT_EQ(hex(sha256(as_byte_view("abc"))),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  Sha256 pieces;
-  pieces.update(as_byte_view("a"));
-  pieces.update(as_byte_view("bc"));
-  EXPECT_EQ(pieces.finish(), sha256(as_byte_view("abc")));
-  EXPECT_EQ(hex(pieces.finish()), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-}
-
-TEST(Crc32c, MatchesRfc3720) {
-  EXPECT_EQ(crc32c(as_byte_view("123456789")), 0xE3069283U);
-  EXPECT_EQ(crc32c(std::vector<std::byte>(32)), 0x8A9136AAU);
-  EXPECT_EQ(crc32c(std::vector<std::byte>(32, std::byte{0xFF})), 0x62A8AB43U);
-}
-
-TEST(Crc32c, BothBodiesAgreeAndPiecesCompose) {
-  Prng prng(1);
-  std::vector<std::byte> bytes(999);
-  for (std::byte& b : bytes) b = static_cast<std::byte>(prng.next());
-  for (std::size_t cut = 0; cut < bytes.size(); cut += 37) {
-    const ByteView view(bytes);
-    EXPECT_EQ(crc32c(view.subspan(cut), crc32c(view.first(cut))), crc32c(view));
-    EXPECT_EQ(detail::crc32c_portable(view.subspan(cut), 7), crc32c(view.subspan(cut), 7));
-  }
 }
 
 TEST(Prng, RepeatsFromItsSeedAndStaysInBounds) {

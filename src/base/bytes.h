@@ -2,6 +2,7 @@
 // Threads: pure functions.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -32,6 +33,11 @@ inline void append_bytes(std::vector<std::byte>& out, ByteView bytes) {
 // Requires: at least sizeof(UInt) bytes at `from`.
 template <typename UInt>
 UInt load_le(const std::byte* from) {
+  if constexpr (std::endian::native == std::endian::little) {
+    UInt native;
+    std::memcpy(&native, from, sizeof(UInt));
+    return native;
+  }
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < sizeof(UInt); ++i) value |= static_cast<std::uint64_t>(from[i]) << (8 * i);
   return static_cast<UInt>(value);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <utility>
 
 #include "base/check.h"
@@ -29,6 +30,13 @@ double in_unit(BenchUnit unit, double nanoseconds, double bytes_per_operation) {
   }
   TIERCEL_CHECK(false);
   return 0;
+}
+
+double time_on(BenchClock clock) {
+  if (clock == BenchClock::kWall) return now_nanoseconds();
+  timespec time{};
+  TIERCEL_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0);
+  return 1e9 * static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec);
 }
 
 }  // namespace
@@ -62,8 +70,15 @@ BenchRun::BenchRun(const BenchOptions& options, BenchProgress progress)
   if (options_.quick) {
     options_.warm = 0;
     options_.counted = 1;
+    options_.least_seconds = 0;
   }
   TIERCEL_CHECK(options_.counted >= 1);
+}
+
+bool BenchRun::enough(std::uint32_t iterations, double nanoseconds) const {
+  constexpr std::uint32_t kMost = 501;
+  if (iterations < options_.counted) return false;
+  return nanoseconds >= options_.least_seconds * 1e9 || iterations >= kMost;
 }
 
 void BenchRun::progress(std::string_view what) {
@@ -71,20 +86,23 @@ void BenchRun::progress(std::string_view what) {
 }
 
 Comparison BenchRun::compare(std::string_view what, std::uint64_t operations,
-                             std::span<const Subject> subjects) {
+                             std::span<const Subject> subjects, BenchClock clock) {
   TIERCEL_CHECK(operations > 0 && !subjects.empty());
   progress(what);
   Comparison result(operations, subjects.size());
   Samples discarded;
-  for (std::uint32_t iteration = 0; iteration < options_.warm + options_.counted; ++iteration) {
+  double start_counted = 0;
+  for (std::uint32_t iteration = 0;; ++iteration) {
     const bool counted = iteration >= options_.warm;
+    if (iteration == options_.warm) start_counted = now_nanoseconds();
+    if (counted && enough(iteration - options_.warm, now_nanoseconds() - start_counted)) break;
     for (std::size_t turn = 0; turn < subjects.size(); ++turn) {
       // Whoever runs first after a pause, or after a certain neighbour, must not always be the same.
       const std::size_t subject = (turn + iteration) % subjects.size();
       if (subjects[subject].prepare) subjects[subject].prepare();
-      const double start = now_nanoseconds();
+      const double start = time_on(clock);
       subjects[subject].run(counted ? result.samples(subject) : discarded);
-      const double end = now_nanoseconds();
+      const double end = time_on(clock);
       if (counted) result.add(subject, end - start);
     }
     discarded = Samples();

@@ -36,6 +36,10 @@ class Samples final {
   std::vector<double> values_;
 };
 
+// What an iteration's time is. That of this thread leaves out what other programs took from it, which on a
+// busy machine is most of the noise; it says nothing about work that waits, or runs on other threads.
+enum class BenchClock : std::uint8_t { kWall, kThread };
+
 // One way to do the work. Every subject of a comparison does the same number of operations on as much memory.
 struct Subject {
   std::string name;
@@ -91,7 +95,8 @@ struct BenchLine {
 struct BenchOptions {
   bool quick = false;  // tiny sizes, few iterations: lines have their shape, their numbers say nothing
   std::uint32_t warm = 5;
-  std::uint32_t counted = 9;  // odd, so that a median is one that was measured
+  std::uint32_t counted = 9;   // at least; more while `least_seconds` have not passed
+  double least_seconds = 0.5;  // of counted iterations: many short ones outlast a neighbour's burst
 };
 
 // Called with the bench's own words for what it does now; only for people who wait.
@@ -106,8 +111,10 @@ class BenchRun final {
   std::uint64_t size(std::uint64_t full, std::uint64_t tiny) const { return options_.quick ? tiny : full; }
 
   // Runs all subjects in turn, in each iteration in another order, first warm and then counted ones. An
-  // iteration does `operations` of the bench's operations; it should take a millisecond at least.
-  Comparison compare(std::string_view what, std::uint64_t operations, std::span<const Subject> subjects);
+  // iteration does `operations` of the bench's operations and should take about a millisecond: long against
+  // the clock, short against what disturbs it.
+  Comparison compare(std::string_view what, std::uint64_t operations, std::span<const Subject> subjects,
+                     BenchClock clock = BenchClock::kWall);
 
   // Says what goes on, where a bench works long outside compare().
   void progress(std::string_view what);
@@ -115,6 +122,7 @@ class BenchRun final {
   const std::vector<BenchLine>& lines() const { return lines_; }
 
  private:
+  bool enough(std::uint32_t iterations, double nanoseconds) const;
   BenchOptions options_;
   BenchProgress progress_;
   std::vector<BenchLine> lines_;

@@ -21,6 +21,8 @@ std::span<const Bench> benches();
 const Bench* find_bench(std::string_view name);  // nothing: no such bench
 
 // Each stands in the file of its name.
+Status hash_bench(BenchRun& run);
 Status crc_bench(BenchRun& run);
+Status arena_bench(BenchRun& run);
 
 }  // namespace tiercel

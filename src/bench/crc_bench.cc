@@ -20,7 +20,7 @@ Status crc_bench(BenchRun& run) {
        },
        {}},
   };
-  const Comparison result = run.compare("checksumming", 1, subjects);
+  const Comparison result = run.compare("checksumming", 1, subjects, BenchClock::kThread);
   BenchLine line = line_of(result, "crc32c", 0, 1, BenchUnit::kGigabytes, "GB/s", bytes);
   line.limit_name = "memcpy";
   run.add(std::move(line));

@@ -51,7 +51,7 @@ KeyChain start_chain(const Digest& root);
 // partial page are left alone. `extras`: one entry per new page, or empty for none. Tokens are single ids.
 // Errors: invalid_argument when page_tokens is 0 or above 2^32 - 1, or extras has another count than new
 // pages; the chain is then as it was.
-// Cost: one SHA-256 over 4 bytes a token; nothing known is hashed again.
+// Cost: one SHA-256 over 4 bytes a token and 41 a page; nothing known is hashed again.
 Result<std::vector<Key>> extend_chain(KeyChain& chain, std::uint64_t page_tokens,
                                       std::span<const std::uint32_t> tokens,
                                       std::span<const Extras> extras = {});
@@ -60,6 +60,18 @@ Result<std::vector<Key>> extend_chain(KeyChain& chain, std::uint64_t page_tokens
 using TokenPair = std::array<std::uint32_t, 2>;
 Result<std::vector<Key>> extend_chain(KeyChain& chain, std::uint64_t page_tokens,
                                       std::span<const TokenPair> tokens, std::span<const Extras> extras = {});
+
+// One chain of several that are extended together, as when a batch of requests arrives.
+struct ChainExtension {
+  KeyChain chain;
+  std::span<const std::uint32_t> tokens;  // single ids
+  std::span<const Extras> extras;
+  std::vector<Key> keys;  // set: those of the new pages, oldest first
+};
+// Extends each chain exactly as extend_chain would. Errors: those of extend_chain, naming the chain; no chain
+// is then changed. Cost: the pages of one chain wait for each other, those of different chains are hashed in
+// step: four chains take little more than half of four times as long as one.
+Status extend_chains(std::span<ChainExtension> chains, std::uint64_t page_tokens);
 
 // Keys from an engine's own digests, `digest_bytes` each (1–64), `stride` apart. Not chained by us: the
 // engine's digests are. Bytes between the end of a digest and the next stride are not read; the last ones may

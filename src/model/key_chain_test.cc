@@ -130,6 +130,76 @@ TEST(KeyChain, BadInputIsRefusedAndLeavesTheChainAlone) {
   EXPECT_EQ(chain, before);
 }
 
+// Pages up to 1,024 tokens are hashed as one message, longer ones and those with extras in pieces.
+TEST(KeyChain, PagesOfEveryLengthHashTheSameBytes) {
+  for (const std::uint32_t page : {1U, 2U, 3U, 15U, 16U, 64U, 128U, 512U, 1023U, 1024U, 1025U, 3000U}) {
+    const Tokens tokens = counting(std::size_t{2} * page);
+    const Tokens first(tokens.begin(), tokens.begin() + page);
+    const Tokens second(tokens.begin() + page, tokens.end());
+    const Digest one = by_hand(1, root_of("r"), first, page, {});
+    const Digest two = by_hand(1, one, second, page, {});
+    EXPECT_EQ(keys_of(tokens, page), (std::vector{key_from_digest(one), key_from_digest(two)})) << page;
+  }
+}
+
+RC_GTEST_PROP(KeyChain, ChainsExtendedTogetherAreAsExtendedAlone, (std::uint64_t seed)) {
+  Prng random(seed);
+  const std::uint64_t page = random.chance(0.1) ? random.between(1020, 1030) : random.between(1, 40);
+  const std::size_t count = random.below(12);
+  std::vector<Tokens> tokens(count);
+  std::vector<std::vector<Extras>> extras(count);
+  std::vector<ChainExtension> together;
+  std::vector<KeyChain> alone;
+  std::vector<std::vector<Key>> keys;
+  for (std::size_t i = 0; i < count; ++i) {
+    tokens[i].resize(random.below(6 * page));
+    for (std::uint32_t& token : tokens[i]) token = static_cast<std::uint32_t>(random.next());
+    if (random.chance(0.25)) extras[i].assign(tokens[i].size() / page, Extras{"image"});
+    alone.push_back({root_of(std::string(1, static_cast<char>('a' + i))), random.below(5)});
+    together.push_back({alone[i], tokens[i], extras[i], {Key{}}});
+    keys.push_back(extend_chain(alone[i], page, tokens[i], extras[i]).value());
+  }
+  RC_ASSERT(extend_chains(together, page).ok());
+  for (std::size_t i = 0; i < count; ++i) {
+    RC_ASSERT(together[i].chain == alone[i]);
+    RC_ASSERT(together[i].keys == keys[i]);
+  }
+}
+
+TEST(KeyChain, OneBadChainLeavesAllAsTheyWere) {
+  const Tokens tokens = counting(8);
+  const std::vector<Extras> one = {{"x"}};
+  std::vector<ChainExtension> chains = {{start_chain(root_of("a")), tokens, {}, {}},
+                                        {start_chain(root_of("b")), tokens, one, {}}};
+  EXPECT_EQ(extend_chains(chains, 4).message,
+            "keys: extras must be empty or one entry for each of 2 new pages, has 1 (chain 1 of 2)");
+  EXPECT_EQ(extend_chains(chains, 0).code, Code::kInvalidArgument);
+  EXPECT_EQ(chains[0].chain, start_chain(root_of("a")));
+  EXPECT_TRUE(chains[0].keys.empty());
+}
+
+// What the header promises: the cost of an extension is its own pages, however long the prefix is.
+TEST(KeyChain, NoByteOfAKnownPrefixIsHashedAgain) {
+  constexpr std::uint64_t kPage = 64, kBytesAPage = 1 + 32 + 4 + 4 * kPage + 4;
+  const Tokens prompt = counting(100 * kPage);
+  const std::span<const std::uint32_t> all(prompt);
+  KeyChain chain = start_chain(root_of("r"));
+  std::uint64_t before = sha256_bytes_hashed();
+  ASSERT_EQ(extend_chain(chain, kPage, all.first(97 * kPage)).value().size(), 97U);
+  EXPECT_EQ(sha256_bytes_hashed() - before, 97 * kBytesAPage);
+  before = sha256_bytes_hashed();
+  KeyChain turn = chain;  // what was kept of the first request
+  ASSERT_EQ(extend_chain(turn, kPage, all.subspan(97 * kPage)).value().size(), 3U);
+  EXPECT_EQ(sha256_bytes_hashed() - before, 3 * kBytesAPage);
+  before = sha256_bytes_hashed();
+  std::vector<ChainExtension> turns(5, ChainExtension{chain, all.subspan(97 * kPage, 2 * kPage + 1), {}, {}});
+  ASSERT_TRUE(extend_chains(turns, kPage).ok());
+  EXPECT_EQ(sha256_bytes_hashed() - before, 5 * 2 * kBytesAPage);
+  before = sha256_bytes_hashed();
+  ASSERT_TRUE(extend_chain(chain, kPage, all.first(kPage - 1)).value().empty());
+  EXPECT_EQ(sha256_bytes_hashed() - before, 0U);
+}
+
 std::vector<std::byte> external_bytes(const Digest& root, std::string_view scheme, std::string_view digest) {
   std::vector<std::byte> bytes = {std::byte{3}};
   append_bytes(bytes, root);
@@ -156,6 +226,24 @@ TEST(ExternalKeys, AreDigestsUnderIdentityAndScheme) {
             std::vector{expected("aaaa")});
   EXPECT_NE(keys_from_digests(root, "sglang", packed, 4, 4).value()[0], expected("aaaa"));
   EXPECT_NE(keys_from_digests(root_of("s"), "vllm", packed, 4, 4).value()[0], expected("aaaa"));
+}
+
+TEST(ExternalKeys, AnyNumberAndAnyLengthGivesEachDigestItsOwnKey) {
+  const Digest root = root_of("r");
+  std::string digests;
+  for (int i = 0; i < 9 * 64; ++i) digests += static_cast<char>('!' + i % 90);
+  for (const std::uint64_t bytes : {1U, 16U, 32U, 64U})
+    for (std::uint64_t count = 0; count <= 9; ++count) {
+      std::vector<Key> expected;
+      for (std::uint64_t i = 0; i < count; ++i)
+        expected.push_back(key_from_digest(
+            sha256(external_bytes(root, "long scheme", std::string_view(digests).substr(i * bytes, bytes)))));
+      EXPECT_EQ(
+          keys_from_digests(root, "long scheme", as_byte_view(digests).first(count * bytes), bytes, bytes)
+              .value(),
+          expected)
+          << count << " of " << bytes;
+    }
 }
 
 TEST(ExternalKeys, SizesFromOutsideAreChecked) {
