@@ -90,12 +90,12 @@ TEST(ArenaLayout, AddressesOfDifferentKindsAreFoundFromEachOther) {
   const ArenaSizes sizes{.index_bytes = 1, .leases_bytes = 1, .extent_bytes = 4096, .extents = 1000};
   const auto layout = arena_layout(sizes);
   ASSERT_TRUE(layout);
-  EXPECT_EQ(extent_start(sizes, ExtentNumber(999)), SpaceOffset(999 * 4096));
+  EXPECT_EQ(extent_start(sizes, ExtentNumber(999)), SpaceOffset(999UL * 4096));
   EXPECT_EQ(arena_offset(*layout, extent_start(sizes, ExtentNumber(2))), ArenaOffset(4 * kMiB + 8192));
   const ArenaSizes large{.extent_bytes = 1 << 20, .extents = 1 << 20};
   EXPECT_EQ(extent_start(large, ExtentNumber((1 << 20) - 1)), SpaceOffset(((1ULL << 20) - 1) << 20));
   EXPECT_DEATH(extent_start(sizes, ExtentNumber(1000)), "extents");
-  EXPECT_DEATH(arena_offset(*layout, SpaceOffset(1000 * 4096)), "extents");
+  EXPECT_DEATH(arena_offset(*layout, SpaceOffset(1000UL * 4096)), "extents");
 }
 
 constexpr ArenaHeader kExample{.epoch = 0x1122334455667788,

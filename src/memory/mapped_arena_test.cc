@@ -15,8 +15,9 @@ namespace {
 using testing::HasSubstr;
 
 constexpr std::uint64_t kMiB = 1ULL << 20;
+constexpr std::uint64_t kExtent = 64ULL << 10;
 MappedArenaOptions small() {
-  return {.sizes = {.index_bytes = 5000, .leases_bytes = 4096, .extent_bytes = 64 << 10, .extents = 20},
+  return {.sizes = {.index_bytes = 5000, .leases_bytes = 4096, .extent_bytes = kExtent, .extents = 20},
           .epoch = 0xABCD};
 }
 constexpr std::uint64_t kSmallBytes = (2 + 2 + 2) * kMiB;
@@ -49,10 +50,10 @@ TEST(MappedArena, ItsExtentsAreAnArena) {
   auto opened = MappedArena::open(small());
   ASSERT_TRUE(opened);
   MappedArena arena = std::move(*opened);  // as a value it may go anywhere
-  EXPECT_EQ(arena.extents().size_bytes(), 20U * (64 << 10));
-  const std::vector<ArenaSpan> record = {{19 * (64 << 10), 64 << 10}, {0, 100}};
-  arena.extents().view(record, (64 << 10) - 1, 1)[0] = std::byte{1};
-  arena.extents().view(record, (64 << 10) + 99, 1)[0] = std::byte{2};
+  EXPECT_EQ(arena.extents().size_bytes(), 20 * kExtent);
+  const std::vector<ArenaSpan> record = {{19 * kExtent, kExtent}, {0, 100}};
+  arena.extents().view(record, kExtent - 1, 1)[0] = std::byte{1};
+  arena.extents().view(record, kExtent + 99, 1)[0] = std::byte{2};
   const ByteView extents = arena.view(arena.layout().extents);
   EXPECT_EQ(extents.back(), std::byte{1});
   EXPECT_EQ(extents[99], std::byte{2});
@@ -77,7 +78,7 @@ TEST(MappedArenaAttach, AnotherProcessFindsTheSameSections) {
   auto owner = MappedArena::open(small());
   ASSERT_TRUE(owner);
   owner->bytes(owner->layout().index)[4999] = std::byte{11};
-  const std::vector<ArenaSpan> record = {{3 * (64 << 10), 1000}};
+  const std::vector<ArenaSpan> record = {{3 * kExtent, 1000}};
   owner->extents().view(record, 999, 1)[0] = std::byte{22};
   EXPECT_EQ(in_child([&] {
               auto reader = MappedArena::attach(owner->mapping().fd(), {.bytes = kSmallBytes});
@@ -100,7 +101,7 @@ TEST(MappedArenaAttach, AnotherProcessFindsTheSameSections) {
 TEST(MappedArenaAttach, SpansFromElsewhereAreNeverTrusted) {
   auto owner = MappedArena::open(small());
   ASSERT_TRUE(owner);
-  const std::uint64_t all = 20 * (64 << 10);
+  const std::uint64_t all = 20 * kExtent;
   EXPECT_TRUE(owner->read({0, all}));
   EXPECT_TRUE(owner->read({all, 0}));
   for (const ArenaSpan& span :

@@ -162,7 +162,7 @@ class MappingOpening {
     TIERCEL_ASSIGN_OR_RETURN(Mapping mapping, fresh(shared, true));
     Touching touching(mapping.bytes(), mapping.access_, calls_);
     TIERCEL_RETURN_IF_ERROR(touch(touching, bytes_));
-    report(mapping, PageKind::kTransparent);
+    report(mapping, PageKind::kHugetlb);
     return mapping;
   }
 
@@ -198,7 +198,7 @@ class MappingOpening {
     TIERCEL_RETURN_IF_ERROR(map(mapping, {bytes_, mapping.fd_, hugetlb, access}));
     Touching touching({mapping.range_.data, bytes_}, access, calls_);
     TIERCEL_RETURN_IF_ERROR(touch(touching, bytes_));
-    report(mapping, PageKind::kTransparent);
+    report(mapping, hugetlb ? PageKind::kHugetlb : PageKind::kTransparent);
     return mapping;
   }
 
@@ -251,24 +251,19 @@ class MappingOpening {
   }
 
   std::uint64_t huge_bytes(const Mapping& mapping) const {
-    const SystemResult<HugePages> huge = calls_.huge_pages(mapping.range_.data, bytes_);
-    return huge ? huge->hugetlb_bytes + huge->transparent_bytes : 0;
+    return calls_.huge_bytes(mapping.range_.data, bytes_).value_or(0);
   }
 
-  // `transparent`: how huge pages that are not of the pool were got.
-  void report(Mapping& mapping, PageKind transparent) {
+  // `huge`: what it is when all of it stands on huge pages.
+  void report(Mapping& mapping, PageKind huge) {
     PageReport& pages = mapping.pages_;
-    const SystemResult<HugePages> huge = calls_.huge_pages(mapping.range_.data, bytes_);
-    if (!huge) {
-      decline("/proc/self/smaps", error_text(huge.error()));
+    const SystemResult<std::uint64_t> counted = calls_.huge_bytes(mapping.range_.data, bytes_);
+    if (!counted) {
+      decline("counting huge pages", error_text(counted.error()));
     } else {
-      pages.huge_bytes = huge->hugetlb_bytes + huge->transparent_bytes;
-      if (pages.huge_bytes == 0)
-        pages.kind = PageKind::kSmall;
-      else if (pages.huge_bytes < bytes_)
-        pages.kind = PageKind::kMixed;
-      else
-        pages.kind = huge->hugetlb_bytes == bytes_ ? PageKind::kHugetlb : transparent;
+      pages.huge_bytes = *counted;
+      const PageKind partly = *counted == 0 ? PageKind::kSmall : PageKind::kMixed;
+      pages.kind = *counted == bytes_ ? huge : partly;
     }
     pages.declined = declined_;
   }

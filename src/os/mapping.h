@@ -7,7 +7,7 @@
 //   2. transparent huge pages by advice
 //   3. MADV_COLLAPSE, which needs no privilege and works where advice is switched off
 //   4. small pages of 4 KiB (not for `hugepage`)
-// What was really got is counted by the kernel (/proc/self/smaps) and told as a value, with the reason why
+// What was really got is counted in the kernel's page tables and told as a value, with the reason why
 // each better rung gave nothing.
 //
 // Threads: one thread opens, moves and closes a Mapping; its bytes are as thread-safe as any memory. A child

@@ -1,11 +1,13 @@
 #include "os/mapping_calls.h"
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <string>
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -110,10 +112,63 @@ std::uint64_t bytes_of(std::string_view line, std::string_view name) {
   return read.ec == std::errc{} && kib <= UINT64_MAX / 1024 ? kib * 1024 : 0;
 }
 
+// The kernel's PAGEMAP_SCAN (Linux 6.7), which the C library here does not know yet.
+struct ScanRequest {
+  std::uint64_t size, flags, start, end, walk_end, regions, regions_max, pages_max;
+  std::uint64_t inverted, all_of, any_of, told;
+};
+struct ScanRegion {
+  std::uint64_t start, end, categories;
+};
+constexpr std::uint64_t kPageIsHuge = 1ULL << 6;
+constexpr unsigned long kPagemapScan = _IOWR('f', 16, ScanRequest);
+
+// An errno where the kernel cannot do this.
+SystemResult<std::uint64_t> scan_huge_bytes(std::uint64_t from, std::uint64_t to) {
+  const int file = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return tl::unexpected(errno);
+  std::array<ScanRegion, 64> regions{};
+  std::uint64_t bytes = 0;
+  int failure = 0;
+  while (from < to && failure == 0) {
+    ScanRequest request{.size = sizeof request,
+                        .start = from,
+                        .end = to,
+                        .regions = reinterpret_cast<std::uintptr_t>(regions.data()),
+                        .regions_max = regions.size(),
+                        .all_of = kPageIsHuge,
+                        .told = kPageIsHuge};
+    const int found = ::ioctl(file, kPagemapScan, &request);
+    if (found < 0)
+      failure = errno;
+    else if (request.walk_end <= from)
+      failure = EIO;  // no way forward
+    for (int i = 0; i < found; ++i) {
+      const ScanRegion& region = regions[static_cast<std::size_t>(i)];
+      bytes += region.end - region.start;
+    }
+    from = request.walk_end;
+  }
+  ::close(file);
+  return failure != 0 ? SystemResult<std::uint64_t>(tl::unexpected(failure)) : bytes;
+}
+
+SystemResult<std::uint64_t> read_huge_bytes(std::uint64_t from, std::uint64_t to) {
+  std::FILE* file = std::fopen("/proc/self/smaps", "re");
+  if (file == nullptr) return tl::unexpected(errno);
+  std::string text;
+  char chunk[1 << 14];
+  for (std::size_t got = 0; (got = std::fread(chunk, 1, sizeof chunk, file)) > 0;) text.append(chunk, got);
+  const bool whole = std::ferror(file) == 0;
+  std::fclose(file);
+  if (!whole) return tl::unexpected(EIO);
+  return huge_bytes_in(text, from, to);
+}
+
 }  // namespace
 
-HugePages huge_pages_in(std::string_view smaps, std::uint64_t from, std::uint64_t to) {
-  HugePages pages;
+std::uint64_t huge_bytes_in(std::string_view smaps, std::uint64_t from, std::uint64_t to) {
+  std::uint64_t bytes = 0;
   bool inside = false;
   while (!smaps.empty()) {
     const std::size_t newline = smaps.find('\n');
@@ -122,12 +177,11 @@ HugePages huge_pages_in(std::string_view smaps, std::uint64_t from, std::uint64_
     std::uint64_t start = 0, end = 0;
     if (mapping_line(line, start, end)) inside = start >= from && end <= to;
     if (!inside) continue;
-    for (const std::string_view name : {"AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"})
-      pages.transparent_bytes += bytes_of(line, name);
-    for (const std::string_view name : {"Shared_Hugetlb:", "Private_Hugetlb:"})
-      pages.hugetlb_bytes += bytes_of(line, name);
+    for (const std::string_view name :
+         {"AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:", "Shared_Hugetlb:", "Private_Hugetlb:"})
+      bytes += bytes_of(line, name);
   }
-  return pages;
+  return bytes;
 }
 
 SystemResult<int> LinuxMappingCalls::create_file(bool hugetlb) const {
@@ -150,17 +204,10 @@ int LinuxMappingCalls::advise(std::byte* data, std::uint64_t bytes, Advice advic
   return ::madvise(data, bytes, advice_number(advice)) == 0 ? 0 : errno;
 }
 
-SystemResult<HugePages> LinuxMappingCalls::huge_pages(const std::byte* data, std::uint64_t bytes) const {
-  std::FILE* file = std::fopen("/proc/self/smaps", "re");
-  if (file == nullptr) return tl::unexpected(errno);
-  std::string text;
-  char chunk[1 << 14];
-  for (std::size_t got = 0; (got = std::fread(chunk, 1, sizeof chunk, file)) > 0;) text.append(chunk, got);
-  const bool whole = std::ferror(file) == 0;
-  std::fclose(file);
-  if (!whole) return tl::unexpected(EIO);
+SystemResult<std::uint64_t> LinuxMappingCalls::huge_bytes(const std::byte* data, std::uint64_t bytes) const {
   const std::uint64_t from = reinterpret_cast<std::uintptr_t>(data);
-  return huge_pages_in(text, from, from + bytes);
+  const auto scanned = scan_huge_bytes(from, from + bytes);
+  return scanned ? scanned : read_huge_bytes(from, from + bytes);
 }
 
 }  // namespace tiercel

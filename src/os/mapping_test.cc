@@ -76,19 +76,19 @@ class StagedCalls final : public MappingCalls {
     if (advice == fail_advice && advised++ >= fail_after) return advice_errno;
     if (advice == Advice::kCollapse) {
       ++collapses;
-      return 0;  // "done": what huge_pages says is what counts
+      return 0;  // "done": what huge_bytes says is what counts
     }
     return linux_.advise(data, bytes, advice);
   }
-  SystemResult<HugePages> huge_pages(const std::byte* data, std::uint64_t bytes) const override {
-    return huge ? huge(bytes, collapses) : linux_.huge_pages(data, bytes);
+  SystemResult<std::uint64_t> huge_bytes(const std::byte* data, std::uint64_t bytes) const override {
+    return huge ? huge(bytes, collapses) : linux_.huge_bytes(data, bytes);
   }
 
   int file_errno = 0, hugetlb_file_errno = 0, seal_errno = 0, map_errno = 0;
   std::optional<Advice> fail_advice;
   int advice_errno = 0;
   int fail_after = 0;  // so many calls of that advice succeed
-  std::function<SystemResult<HugePages>(std::uint64_t bytes, int collapses)> huge;
+  std::function<SystemResult<std::uint64_t>(std::uint64_t bytes, int collapses)> huge;
 
   mutable std::vector<MappedRange> mapped;
   mutable std::atomic<int> advised = 0, collapses = 0;
@@ -114,11 +114,11 @@ int open_memfds() {
   return found;
 }
 
-SystemResult<HugePages> all_transparent(std::uint64_t bytes, int) { return HugePages{0, bytes}; }
-SystemResult<HugePages> huge_once_collapsed(std::uint64_t bytes, int collapses) {
-  return HugePages{0, collapses == 0 ? 0 : bytes};
+SystemResult<std::uint64_t> all_huge(std::uint64_t bytes, int) { return bytes; }
+SystemResult<std::uint64_t> huge_once_collapsed(std::uint64_t bytes, int collapses) {
+  return collapses == 0 ? 0 : bytes;
 }
-SystemResult<HugePages> never_huge(std::uint64_t, int) { return HugePages{}; }
+SystemResult<std::uint64_t> never_huge(std::uint64_t, int) { return 0; }
 
 Result<Mapping> open(MappingKind kind, std::uint64_t bytes, const MappingCalls& calls,
                      TouchOptions touch = {}, std::uint64_t hugetlb_pages = 0) {
@@ -153,11 +153,24 @@ TEST_P(EveryKind, TwoNeighboursAreCountedApart) {
   ASSERT_TRUE(one && two);
   const LinuxMappingCalls calls;
   for (const Mapping* each : {&*one, &*two}) {
-    const auto huge = calls.huge_pages(each->view().data(), each->size_bytes());
+    const auto huge = calls.huge_bytes(each->view().data(), each->size_bytes());
     ASSERT_TRUE(huge);
-    EXPECT_LE(huge->transparent_bytes + huge->hugetlb_bytes, each->size_bytes());
-    EXPECT_EQ(huge->transparent_bytes + huge->hugetlb_bytes, each->pages().huge_bytes);
+    EXPECT_LE(*huge, each->size_bytes());
+    EXPECT_EQ(*huge, each->pages().huge_bytes);
   }
+}
+
+TEST_P(EveryKind, BothWaysToCountHugePagesAgree) {
+  const auto mapping = open(GetParam(), 6 * kMiB, LinuxMappingCalls());
+  ASSERT_TRUE(mapping);
+  std::FILE* file = std::fopen("/proc/self/smaps", "re");
+  ASSERT_NE(file, nullptr);
+  std::string text;
+  char chunk[4096];
+  for (std::size_t got = 0; (got = std::fread(chunk, 1, sizeof chunk, file)) > 0;) text.append(chunk, got);
+  std::fclose(file);
+  const std::uint64_t from = reinterpret_cast<std::uintptr_t>(mapping->view().data());
+  EXPECT_EQ(huge_bytes_in(text, from, from + mapping->size_bytes()), mapping->pages().huge_bytes);
 }
 
 TEST_P(EveryKind, NoLaterAccessMeetsAPageThatIsNotThere) {
@@ -172,7 +185,7 @@ TEST_P(EveryKind, NoLaterAccessMeetsAPageThatIsNotThere) {
 TEST(MappingLadder, HugetlbIsTakenWhereThePoolHasRoom) {
   for (const MappingKind kind : {MappingKind::kShared, MappingKind::kHugepage}) {
     StagedCalls calls;
-    calls.huge = [](std::uint64_t bytes, int) { return HugePages{bytes, 0}; };
+    calls.huge = all_huge;
     const auto mapping = open(kind, 4 * kMiB, calls, {}, 2);
     ASSERT_TRUE(mapping) << mapping.error().message;
     EXPECT_EQ(mapping->pages().kind, PageKind::kHugetlb);
@@ -183,7 +196,7 @@ TEST(MappingLadder, HugetlbIsTakenWhereThePoolHasRoom) {
 
 TEST(MappingLadder, AdviceIsNextAndThePoolsReasonIsKept) {
   StagedCalls calls;
-  calls.huge = all_transparent;
+  calls.huge = all_huge;
   const auto mapping = open(MappingKind::kShared, 4 * kMiB, calls, {}, 1);
   ASSERT_TRUE(mapping) << mapping.error().message;
   EXPECT_EQ(mapping->pages().kind, PageKind::kTransparent);
@@ -193,14 +206,14 @@ TEST(MappingLadder, AdviceIsNextAndThePoolsReasonIsKept) {
 
 TEST(MappingLadder, ARungThatFailsLateIsLeftForTheNext) {
   StagedCalls calls;
-  calls.huge = all_transparent;
+  calls.huge = all_huge;
   calls.hugetlb_file_errno = ENODEV;
   auto mapping = open(MappingKind::kShared, 4 * kMiB, calls, {}, 2);
   ASSERT_TRUE(mapping) << mapping.error().message;
   EXPECT_THAT(mapping->pages().declined, ElementsAre(AllOf(StartsWith("hugetlb: "), HasSubstr("memfd"))));
   const int before = open_memfds();
   StagedCalls full;
-  full.huge = all_transparent;
+  full.huge = all_huge;
   full.fail_advice = Advice::kPopulateWrite;
   full.advice_errno = EFAULT;
   EXPECT_FALSE(open(MappingKind::kShared, 4 * kMiB, full, {}, 2));
@@ -244,7 +257,7 @@ TEST(MappingLadder, ACollapseThatShouldBeTriedAgainIs) {
 
 TEST(MappingLadder, PartlyHugeIsSaidSo) {
   StagedCalls calls;
-  calls.huge = [](std::uint64_t, int) { return HugePages{0, 2 * kMiB}; };
+  calls.huge = [](std::uint64_t, int) { return 2 * kMiB; };
   const auto mapping = open(MappingKind::kAnonymous, 8 * kMiB, calls);
   ASSERT_TRUE(mapping);
   EXPECT_EQ(mapping->pages().kind, PageKind::kMixed);
@@ -253,16 +266,16 @@ TEST(MappingLadder, PartlyHugeIsSaidSo) {
 
 TEST(MappingLadder, WhatTheKernelDoesNotSayIsUnknown) {
   StagedCalls calls;
-  calls.huge = [](std::uint64_t, int) -> SystemResult<HugePages> { return tl::unexpected(EACCES); };
+  calls.huge = [](std::uint64_t, int) -> SystemResult<std::uint64_t> { return tl::unexpected(EACCES); };
   const auto mapping = open(MappingKind::kAnonymous, 4 * kMiB, calls);
   ASSERT_TRUE(mapping);
   EXPECT_EQ(mapping->pages().kind, PageKind::kUnknown);
-  EXPECT_THAT(mapping->pages().declined, testing::Contains(HasSubstr("smaps")));
+  EXPECT_THAT(mapping->pages().declined, testing::Contains(HasSubstr("counting")));
 }
 
 TEST(MappingLadder, HugepageMeansAllOfItOrOneErrorThatNamesEveryRung) {
   StagedCalls calls;
-  calls.huge = [](std::uint64_t, int) { return HugePages{0, 2 * kMiB}; };
+  calls.huge = [](std::uint64_t, int) { return 2 * kMiB; };
   EXPECT_FALSE(open(MappingKind::kHugepage, 4 * kMiB, calls)) << "half is not all";
   calls.huge = never_huge;
   calls.fail_advice = Advice::kCollapse;
@@ -570,7 +583,7 @@ TEST(MappingFork, AChildHasNoPartOfItAndUnmapsNothing) {
   }
 }
 
-TEST(HugePagesIn, CountsTheMappingsInsideARange) {
+TEST(HugeBytesIn, CountsTheMappingsInsideARange) {
   const std::string text =
       "7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \n"
       "Rss:                2048 kB\nAnonHugePages:      2048 kB\nVmFlags: rd wr\n"
@@ -579,18 +592,17 @@ TEST(HugePagesIn, CountsTheMappingsInsideARange) {
       "7f0000600000-7f0000800000 rw-s 00000000 00:01 9   /anon_hugepage (deleted)\n"
       "Private_Hugetlb:    2048 kB\n"
       "7f0000800000-7f0000a00000 rw-p 00000000 00:00 0 \nAnonHugePages:      2048 kB\n";
-  EXPECT_EQ(huge_pages_in(text, 0x7f0000000000, 0x7f0000800000), (HugePages{2 * kMiB, 6 * kMiB}));
-  EXPECT_EQ(huge_pages_in(text, 0x7f0000200000, 0x7f0000600000), (HugePages{0, 4 * kMiB}));
-  EXPECT_EQ(huge_pages_in(text, 0x7f0000100000, 0x7f0000700000), (HugePages{0, 4 * kMiB}))
-      << "whole mappings only";
-  EXPECT_EQ(huge_pages_in(text, 0, 0x1000), HugePages{});
+  EXPECT_EQ(huge_bytes_in(text, 0x7f0000000000, 0x7f0000800000), 8 * kMiB);
+  EXPECT_EQ(huge_bytes_in(text, 0x7f0000200000, 0x7f0000600000), 4 * kMiB);
+  EXPECT_EQ(huge_bytes_in(text, 0x7f0000100000, 0x7f0000700000), 4 * kMiB) << "whole mappings only";
+  EXPECT_EQ(huge_bytes_in(text, 0, 0x1000), 0U);
 }
 
-TEST(HugePagesIn, TakesAnyText) {
+TEST(HugeBytesIn, TakesAnyText) {
   for (const char* text :
        {"", "\n", "-", "0-", "0-0", "zz", "0-10 \nAnonHugePages:", "0-10 \nAnonHugePages: x kB",
         "0-10 \nAnonHugePages: 99999999999999999999 kB", "0-10 \nShmemPmdMapped:   "})
-    EXPECT_EQ(huge_pages_in(text, 0, UINT64_MAX), HugePages{}) << text;
+    EXPECT_EQ(huge_bytes_in(text, 0, UINT64_MAX), 0U) << text;
 }
 
 // A real memory cgroup, where this process may make one: a size beyond its limit is refused and not killed.

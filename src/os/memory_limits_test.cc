@@ -208,9 +208,9 @@ TEST(MemoryLimits, MoreInUseThanAllowedIsNoRoom) {
 TEST(MemoryLimits, StrictOvercommitLimitsWhatIsPromised) {
   Tree tree;
   tree.file("/proc/meminfo", "MemAvailable: 9000 kB\nCommitLimit:  5000 kB\nCommitted_AS: 1000 kB\n");
-  EXPECT_EQ(tree.room().bytes, 9000 * 1024U);
+  EXPECT_EQ(tree.room().bytes, 9000 * 1024UL);
   tree.file("/proc/sys/vm/overcommit_memory", "2\n");
-  EXPECT_EQ(tree.room().bytes, 4000 * 1024U);
+  EXPECT_EQ(tree.room().bytes, 4000 * 1024UL);
 }
 
 TEST(MemoryLimits, TheProcessesOwnLimitsCount) {
@@ -233,9 +233,9 @@ TEST(MemoryLimits, HugetlbPagesComeFromTheirPoolAndNotFromOrdinaryMemory) {
   EXPECT_EQ(tree.room(kPool).bytes, 0U) << "a kernel without them";
   tree.file("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "512\n")
       .file("/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", "12\n");
-  EXPECT_EQ(tree.room(kPool).bytes, 500 * 2 * kMiB);
-  EXPECT_EQ(MemoryLimits(tree.root()).check(kPool, 500 * 2 * kMiB), Status{}) << "exactly all of it";
-  EXPECT_EQ(MemoryLimits(tree.root()).check(kPool, 500 * 2 * kMiB + 1).code, Code::kResourceExhausted);
+  EXPECT_EQ(tree.room(kPool).bytes, 1000 * kMiB);
+  EXPECT_EQ(MemoryLimits(tree.root()).check(kPool, 1000 * kMiB), Status{}) << "exactly all of it";
+  EXPECT_EQ(MemoryLimits(tree.root()).check(kPool, 1000 * kMiB + 1).code, Code::kResourceExhausted);
   tree.v1("/x").file("/sys/fs/cgroup/hugetlb/h/hugetlb.2MB.limit_in_bytes", "4194304\n");
   EXPECT_EQ(tree.room(kPool).bytes, 4 * kMiB);
 }
