@@ -24,19 +24,21 @@ using enum std::memory_order;
 
 constexpr std::array kPlays{
     Play{},
-    Play{.replace = true},
+    Play{.deed = Deed::kReplace},
+    Play{.deed = Deed::kMove},
     Play{.one_client = true},
-    Play{.replace = true, .one_client = true},
+    Play{.deed = Deed::kReplace, .one_client = true},
     Play{.readers = 1, .turns = 2},
-    Play{.replace = true, .readers = 1, .turns = 2},
+    Play{.deed = Deed::kReplace, .readers = 1, .turns = 2},
+    Play{.deed = Deed::kMove, .readers = 1, .turns = 2},
 };
-
 // Enough to show what a weaker order breaks.
-constexpr std::array kShortPlays{Play{.scans = 1}, Play{.replace = true, .scans = 1},
+constexpr std::array kShortPlays{Play{.scans = 1}, Play{.deed = Deed::kReplace, .scans = 1},
                                  Play{.one_client = true, .scans = 1}};
 
 std::string name_of(const Play& play) {
-  return fmt::format("{}{}{}", play.replace ? "page 2 in slot B" : "page 2 in slot A",
+  constexpr std::array kDeeds{"page 2 in slot A", "page 2 in slot B", "page 1 moved to slot B"};
+  return fmt::format("{}{}{}", kDeeds[static_cast<std::size_t>(play.deed)],
                      play.one_client ? ", two threads of one client" : "",
                      play.turns == 2 ? ", one reader, two leases" : "");
 }

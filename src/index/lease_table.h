@@ -168,7 +168,8 @@ class LeaseClient final {
   // lease could be seen.
   // Returns: the slot to release; nothing when the version differs, is odd or 0, or all slots are in use.
   // Requires: what was read of the record was read by `kLeaseOrders.look` and `.read` at version `expected`.
-  // Cost: one locked store; two when more leases are held than ever before.
+  // Cost: one locked store to the client's block, another when more leases are held than ever before, and one
+  // to bits of this process.
   std::optional<std::uint32_t> lease(const LeaseName& name, const std::atomic<std::uint32_t>& version,
                                      std::uint32_t expected);
   // Requires: `slot` came from lease and was not released since.

@@ -142,7 +142,7 @@ class CxxMemory final {
         if (interleaving::holds(step, mine.regs)) mine.next = step.target;
         break;
       case Act::kExpectThePage:
-        if (mine.regs[kOther] != content_of(mine.regs[kSeen]))
+        if (mine.regs[kOther] != content_of(mine.regs[kSeen], step.value))
           broken = "a reader read bytes of another page under its lease";
         break;
       default:

@@ -48,7 +48,7 @@ enum class Act : std::uint8_t {
   kStore,
   kJump,           // to `target` when `test` holds
   kGranted,        // from here on the reader holds its lease
-  kExpectThePage,  // kOther must be the content of the page that was leased
+  kExpectThePage,  // kOther must be the content of the page that was leased; `value`: that of later versions
   kEnd,
 };
 constexpr bool is_local(Act act) {
@@ -69,9 +69,12 @@ struct Step {
 using Program = std::vector<Step>;
 using Programs = std::array<Program, kThreads>;
 
-// Page 1 has version 2 and content 1; whatever comes later is page 2 with content 2.
-constexpr std::uint8_t content_of(std::uint8_t version) { return version == 2 ? 1 : 2; }
 inline constexpr std::uint8_t kJunk = 9;
+
+// What a reader must find: page 1 (content 1) at version 2; at later ones what the play says.
+constexpr std::uint8_t content_of(std::uint8_t version, std::uint8_t later) {
+  return version == 2 ? 1 : later;
+}
 
 inline bool holds(const Step& jump, const std::array<std::uint8_t, kRegisters>& regs) {
   const std::uint8_t value = regs[jump.reg];
@@ -107,7 +110,7 @@ class Assembler final {
     jumps_.emplace_back(steps_.size(), std::move(label));
     steps_.push_back({.act = Act::kJump, .reg = reg, .test = test});
   }
-  void mark(Act act) { steps_.push_back({.act = act}); }
+  void mark(Act act, std::uint8_t value = 0) { steps_.push_back({.act = act, .value = value}); }
   void label(std::string name) { labels_.emplace_back(std::move(name), steps_.size()); }
   Program finish() {
     label("end");
@@ -124,18 +127,25 @@ class Assembler final {
   std::vector<std::pair<std::string, std::size_t>> labels_;
 };
 
+enum class Deed : std::uint8_t {
+  kReuse,    // page 1 goes; page 2 comes into slot A when that is free
+  kReplace,  // page 1 goes; page 2 is in slot B at the same moment
+  kMove,     // page 1 goes to slot B when nobody reads it; else everything stays as it was
+};
+
 // What the evictor does, and with whom.
 struct Play {
-  bool replace = false;  // page 2 comes into slot B at the same moment; else into slot A, when that is free
+  Deed deed = Deed::kReuse;
   bool one_client = false;  // the readers are two threads of one client: the first raises high1 for both
   std::uint8_t readers = 2;
   std::uint8_t turns = 1;  // leases that each reader takes, one after the other, in the same word
-  std::uint8_t scans = 2;  // how often the evictor looks before it gives the slot up
+  std::uint8_t scans = 2;  // how often the evictor looks before it gives up
 };
 
 inline Program reader_program(const LeaseOrders& orders, const Play& play, std::size_t reader) {
   Assembler to;
   const Place lease = reader == 0 ? kLease1 : kLease2;
+  const std::uint8_t later = play.deed == Deed::kMove ? 1 : 2;
   const Place high = reader == 0 || play.one_client ? kHigh1 : kHigh2;
   for (std::uint8_t turn = 0; turn < play.turns; ++turn) {
     const std::string next = "turn" + std::to_string(turn + 1);
@@ -161,12 +171,12 @@ inline Program reader_program(const LeaseOrders& orders, const Play& play, std::
     to.jump(Test::kTwo, kWhere, "b" + mine);
     for (const Place bytes : {kA0, kA1, kA0}) {
       to.load_bytes(bytes);
-      to.mark(Act::kExpectThePage);
+      to.mark(Act::kExpectThePage, later);
     }
     to.jump(Test::kAlways, kSeen, "clear" + mine);
     to.label("b" + mine);
     to.load_bytes(kB0);
-    to.mark(Act::kExpectThePage);
+    to.mark(Act::kExpectThePage, later);
     to.label("clear" + mine);
     to.store(lease, 0, orders.clear, "clear");
   }
@@ -176,7 +186,7 @@ inline Program reader_program(const LeaseOrders& orders, const Play& play, std::
 
 inline void scan_program(Assembler& to, const LeaseOrders& orders, const Play& play) {
   for (std::uint8_t round = 0; round < play.scans; ++round) {
-    const std::string named = round + 1 == play.scans ? "end" : "scan" + std::to_string(round + 1);
+    const std::string named = round + 1 == play.scans ? "named" : "scan" + std::to_string(round + 1);
     to.label("scan" + std::to_string(round));
     for (std::uint8_t reader = 0; reader < play.readers; ++reader) {
       const std::string after = "after" + std::to_string(round) + std::to_string(reader);
@@ -194,24 +204,38 @@ inline void scan_program(Assembler& to, const LeaseOrders& orders, const Play& p
 
 inline void hide_program(Assembler& to, const LeaseOrders& orders, const Play& play) {
   to.store(kVersion, 3, orders.hide, "hide");
-  to.store(kCell, play.replace ? 2 : 0, orders.write, "write");
+  if (play.deed == Deed::kMove) return;
+  to.store(kCell, play.deed == Deed::kReplace ? 2 : 0, orders.write, "write");
   to.store(kVersion, 4, orders.settle, "settle");
+}
+
+// Nobody reads slot A any more.
+inline void free_program(Assembler& to, const LeaseOrders& orders, const Play& play) {
+  if (play.deed == Deed::kMove) {
+    to.load_bytes(kA0);
+    to.store_bytes(kB0, 1);
+    to.store(kCell, 2, orders.write, "write");
+    to.store(kVersion, 4, orders.settle, "settle");
+  }
+  to.store_bytes(kA0, play.deed == Deed::kReuse ? 2 : kJunk);
+  to.store_bytes(kA1, play.deed == Deed::kReuse ? 2 : kJunk);
+  if (play.deed != Deed::kReuse) return;
+  to.store(kVersion, 5, orders.open, "open");
+  to.store(kCell, 1, orders.write, "write");
+  to.store(kVersion, 6, orders.settle, "settle");
 }
 
 inline Program evictor_program(const LeaseOrders& orders, const Play& play) {
   Assembler to;
-  if (play.replace) to.store_bytes(kB0, 2);
+  if (play.deed == Deed::kReplace) to.store_bytes(kB0, 2);
   if (orders.scan_after_hide) hide_program(to, orders, play);
   scan_program(to, orders, play);
   to.label("free");
   if (!orders.scan_after_hide) hide_program(to, orders, play);
-  to.store_bytes(kA0, play.replace ? kJunk : 2);
-  to.store_bytes(kA1, play.replace ? kJunk : 2);
-  if (!play.replace) {
-    to.store(kVersion, 5, orders.open, "open");
-    to.store(kCell, 1, orders.write, "write");
-    to.store(kVersion, 6, orders.settle, "settle");
-  }
+  free_program(to, orders, play);
+  to.jump(Test::kAlways, kSeen, "end");
+  to.label("named");
+  if (play.deed == Deed::kMove && orders.scan_after_hide) to.store(kVersion, 4, orders.settle, "settle");
   return to.finish();
 }
 

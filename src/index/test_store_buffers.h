@@ -90,7 +90,7 @@ class StoreBuffers final {
         mine.holds = mine.regs[kWhere] == 1 ? 1 : 0;
         break;
       case Act::kExpectThePage:
-        if (mine.regs[kOther] != content_of(mine.regs[kSeen]))
+        if (mine.regs[kOther] != content_of(mine.regs[kSeen], step.value))
           broken = "a reader read bytes of another page under its lease";
         break;
       default:

@@ -25,9 +25,9 @@ class OrdersChecker final : public Checker {
 
   std::optional<std::string> check(const Scene&) override {
     // They are the same in every run of this program.
-    static const std::string broken = broken_run();
-    if (broken.empty()) return std::nullopt;
-    return broken;
+    static const std::string kBroken = broken_run();
+    if (kBroken.empty()) return std::nullopt;
+    return kBroken;
   }
 };
 
