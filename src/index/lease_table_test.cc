@@ -270,14 +270,14 @@ TEST(LeaseTable, WhateverAClientWritesIntoItsBlockTheOwnerStaysWithinIt) {
 
 // ---- Threads and processes at work ----
 
-constexpr std::uint64_t kRoundsLeast = 4000, kRoundsMost = 400'000, kGrantedLeast = 2000;
+constexpr std::uint64_t kRoundsLeast = 2000, kRoundsMost = 400'000, kNamedLeast = 10, kGrantedLeast = 1000;
 
 // Until enough has happened to mean something; the bound is for a machine on which nothing does.
 void evict_until(LeaseWorld& world, LeaseEvictor& evictor, std::size_t readers) {
   for (std::uint64_t round = 0; round < kRoundsMost; ++round) {
     evictor.round();
     if (round % 16 == 0) std::this_thread::yield();
-    bool enough = round >= kRoundsLeast && world.table.counts().victims_named >= 20;
+    bool enough = round >= kRoundsLeast && world.table.counts().victims_named >= kNamedLeast;
     for (std::size_t i = 0; i < readers; ++i) {
       const LeaseWorld::Tally& tally = world.tallies->each[i];
       enough = enough && tally.granted.load(std::memory_order_relaxed) >= kGrantedLeast;
@@ -292,7 +292,8 @@ void expect_all_was_well(const LeaseWorld& world, std::size_t readers) {
     EXPECT_EQ(world.tallies->each[i].wrong.load(), 0U);
     EXPECT_GE(world.tallies->each[i].granted.load(), kGrantedLeast);
   }
-  EXPECT_GE(world.table.counts().victims_named, 20U) << "the evictor never met a lease: nothing was tested";
+  EXPECT_GE(world.table.counts().victims_named, kNamedLeast)
+      << "the evictor never met a lease: nothing was tested";
 }
 
 TEST(LeasesAtWork, ThreadsReadOnlyWhatTheyLeased) {
