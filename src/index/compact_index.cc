@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "base/fault.h"
+#include "index/lease_orders.h"
 
 namespace tiercel {
 
@@ -42,10 +43,10 @@ bool names(std::uint64_t single, std::uint32_t set, std::uint32_t cell) {
 class CompactIndex::Change {
  public:
   Change(Record& at, bool hides) : at_(at), bumps_(!(hides && TIERCEL_FAULT(generation_not_bumped))) {
-    if (bumps_) at_.version.store(at_.version.load(kRelaxed) + 1, std::memory_order_seq_cst);
+    if (bumps_) at_.version.store(at_.version.load(kRelaxed) + 1, lease_orders().hide);
   }
   ~Change() {
-    if (bumps_) at_.version.store(at_.version.load(kRelaxed) + 1, kRelease);
+    if (bumps_) at_.version.store(at_.version.load(kRelaxed) + 1, lease_orders().settle);
   }
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
@@ -132,9 +133,11 @@ void CompactIndex::give_back_record(std::uint32_t index) {
   free_records_.head = index + 1;
 }
 
-bool CompactIndex::has_room(std::uint64_t pages) const {
+// A set takes a single or a row; making a row of singles frees more singles than it takes.
+bool CompactIndex::has_room(std::uint64_t pages, std::uint64_t sets) const {
   const std::uint64_t records = view_.header().records - records_used_ - records_retired_;
-  return pages_ + pages <= view_.header().pages_max && pages <= records &&
+  const std::uint64_t further = view_.header().rows - rows_used_ + view_.header().singles - singles_used_;
+  return pages_ + pages <= view_.header().pages_max && pages <= records && sets <= further &&
          view_.header().stash_used.load(kRelaxed) + pages <= compact::kStash;
 }
 
@@ -255,7 +258,7 @@ void CompactIndex::leave(SpaceId space, const Key& key, std::uint32_t number) {
     header().stash_used.store(stashed - 1, kRelease);
     return;
   }
-  TIERCEL_CHECK(!"a page without an entry");
+  TIERCEL_CHECK(false);  // a page without an entry
 }
 
 // ---- sets ----
@@ -418,7 +421,7 @@ void CompactIndex::drop_further(Record& at, std::uint32_t cell, std::uint32_t se
     --singles_used_;
     return;
   }
-  TIERCEL_CHECK(!"no such set");
+  TIERCEL_CHECK(false);  // no such set
 }
 
 void CompactIndex::set_visible(PageNumber page, bool visible) {
@@ -427,6 +430,33 @@ void CompactIndex::set_visible(PageNumber page, bool visible) {
   const std::uint32_t old = at.visible.load(kRelaxed);
   Change change(at, !visible);
   at.visible.store(static_cast<std::uint16_t>(visible ? old | bit : old & ~bit), kRelease);
+}
+
+void CompactIndex::freeze(PageNumber page) {
+  compact::Word& version = record(page.value() / kCells).version;
+  const std::uint32_t now = version.load(kRelaxed);
+  if (now % 2 == 0) version.store(now + 1, lease_orders().hide);
+}
+
+void CompactIndex::thaw(PageNumber page) {
+  compact::Word& version = record(page.value() / kCells).version;
+  const std::uint32_t now = version.load(kRelaxed);
+  if (now % 2 != 0) version.store(now + 1, lease_orders().settle);
+}
+
+void CompactIndex::move_set(PageNumber page, SetNumber set, SlotAddress address) {
+  Record& at = record(page.value() / kCells);
+  const std::uint32_t cell = page.value() % kCells;
+  TIERCEL_CHECK(at.version.load(kRelaxed) % 2 != 0 && address.value() < UINT32_MAX);
+  if (set.value() == 0)
+    at.first[cell].store(address.value() + 1, kRelease);
+  else
+    TIERCEL_CHECK(replace_further(at, cell, set.value(), address.value() + 1));
+}
+
+LeaseName CompactIndex::lease_name(PageNumber page) const {
+  const auto cell = static_cast<std::uint8_t>(page.value() % kCells);
+  return {page.value() / kCells, cell, cell};
 }
 
 // ---- children and recency: hints to readers, outside the version ----
@@ -440,17 +470,22 @@ void CompactIndex::set_children(PageNumber page, std::uint32_t visible_children)
 
 void CompactIndex::touch(PageNumber page, std::uint64_t sequence) {
   Record& at = record(page.value() / kCells);
+  auto& own = at.age[page.value() % kCells];
   const auto now = static_cast<std::uint32_t>(sequence);
   const std::uint32_t before = at.last_use.load(kRelaxed);
-  const std::uint32_t passed = now - before;
-  if (passed != 0) {
-    for (auto& age : at.age)
-      age.store(
-          static_cast<std::uint8_t>(std::min<std::uint64_t>(255, std::uint64_t{age.load(kRelaxed)} + passed)),
-          kRelaxed);
+  const auto clipped = [](std::uint64_t age) {
+    return static_cast<std::uint8_t>(std::min<std::uint64_t>(255, age));
+  };
+  if (now - before >
+      UINT32_MAX / 2) {  // by a request that began before the last one: recency never goes back
+    own.store(std::min(own.load(kRelaxed), clipped(before - now)), kRelaxed);
+    return;
+  }
+  if (now != before) {
+    for (auto& age : at.age) age.store(clipped(std::uint64_t{age.load(kRelaxed)} + (now - before)), kRelaxed);
     at.last_use.store(now, kRelaxed);
   }
-  at.age[page.value() % kCells].store(0, kRelaxed);
+  own.store(0, kRelaxed);
 }
 
 void CompactIndex::bump_mark(std::uint32_t id) {

@@ -34,13 +34,17 @@ class CompactIndex final : public PageIndex {
                   std::span<std::uint32_t> numbers) const override {
     view_.find_chain(space, first_page, keys, numbers);
   }
-  bool has_room(std::uint64_t pages) const override;
+  bool has_room(std::uint64_t pages, std::uint64_t sets) const override;
   PageNumber insert(SpaceId space, const Key& key, std::uint64_t chain_page,
                     std::optional<PageNumber> parent) override;
   void erase(PageNumber page) override;
   bool put_set(PageNumber page, SetNumber set, SlotAddress address) override;
   void drop_set(PageNumber page, SetNumber set) override;
   void set_visible(PageNumber page, bool visible) override;
+  void freeze(PageNumber page) override;
+  void move_set(PageNumber page, SetNumber set, SlotAddress address) override;
+  void thaw(PageNumber page) override;
+  LeaseName lease_name(PageNumber page) const override;
   void set_children(PageNumber page, std::uint32_t visible_children) override;
   void touch(PageNumber page, std::uint64_t sequence) override;
   void bump_mark(std::uint32_t id) override;

@@ -21,7 +21,7 @@ void ModelIndex::find_chain(SpaceId space, std::uint64_t, std::span<const Key> k
 }
 
 PageNumber ModelIndex::insert(SpaceId space, const Key& key, std::uint64_t, std::optional<PageNumber>) {
-  TIERCEL_CHECK(has_room(1));
+  TIERCEL_CHECK(has_room(1, 0));
   PageNumber page(last_number_);
   if (free_.empty()) {
     ++last_number_;
@@ -59,7 +59,10 @@ void ModelIndex::set_children(PageNumber page, std::uint32_t visible_children) {
   entries_.at(page).children = visible_children;
 }
 
-void ModelIndex::touch(PageNumber page, std::uint64_t sequence) { entries_.at(page).last_use = sequence; }
+void ModelIndex::touch(PageNumber page, std::uint64_t sequence) {
+  std::uint64_t& last_use = entries_.at(page).last_use;
+  last_use = std::max(last_use, sequence);
+}
 
 IndexedPage ModelIndex::read(PageNumber page) const {
   const Entry& entry = entries_.at(page);

@@ -16,13 +16,19 @@ class ModelIndex final : public PageIndex {
   std::optional<PageNumber> find(SpaceId space, const Key& key) const override;
   void find_chain(SpaceId space, std::uint64_t first_page, std::span<const Key> keys,
                   std::span<std::uint32_t> numbers) const override;
-  bool has_room(std::uint64_t pages) const override { return by_name_.size() + pages <= pages_max_; }
+  bool has_room(std::uint64_t pages, std::uint64_t) const override {
+    return by_name_.size() + pages <= pages_max_;
+  }
   PageNumber insert(SpaceId space, const Key& key, std::uint64_t chain_page,
                     std::optional<PageNumber> parent) override;
   void erase(PageNumber page) override;
   bool put_set(PageNumber page, SetNumber set, SlotAddress address) override;
   void drop_set(PageNumber page, SetNumber set) override;
   void set_visible(PageNumber page, bool visible) override;
+  void freeze(PageNumber) override {}
+  void move_set(PageNumber page, SetNumber set, SlotAddress address) override { put_set(page, set, address); }
+  void thaw(PageNumber) override {}
+  LeaseName lease_name(PageNumber page) const override { return {page.value(), 0, 0}; }
   void set_children(PageNumber page, std::uint32_t visible_children) override;
   void touch(PageNumber page, std::uint64_t sequence) override;
   void bump_mark(std::uint32_t) override {}

@@ -50,9 +50,10 @@ class ComparedIndex final : public PageIndex {
         differ(fmt::format("find_chain: key {} of {} is another page", i, keys.size()));
     }
   }
-  bool has_room(std::uint64_t pages) const override {
-    if (compact_->has_room(pages) && !model_.has_room(pages)) differ("has_room: more than pages_max");
-    return compact_->has_room(pages);
+  bool has_room(std::uint64_t pages, std::uint64_t sets) const override {
+    if (compact_->has_room(pages, sets) && !model_.has_room(pages, sets))
+      differ("has_room: more than pages_max");
+    return compact_->has_room(pages, sets);
   }
   PageNumber insert(SpaceId space, const Key& key, std::uint64_t chain_page,
                     std::optional<PageNumber> parent) override {
@@ -79,6 +80,13 @@ class ComparedIndex final : public PageIndex {
     compact_->set_visible(page, visible);
     model_.set_visible(model_of_.at(page), visible);
   }
+  void freeze(PageNumber page) override { compact_->freeze(page); }
+  void move_set(PageNumber page, SetNumber set, SlotAddress address) override {
+    compact_->move_set(page, set, address);
+    model_.move_set(model_of_.at(page), set, address);
+  }
+  void thaw(PageNumber page) override { compact_->thaw(page); }
+  LeaseName lease_name(PageNumber page) const override { return compact_->lease_name(page); }
   void set_children(PageNumber page, std::uint32_t visible_children) override {
     compact_->set_children(page, visible_children);
     model_.set_children(model_of_.at(page), visible_children);
@@ -114,7 +122,10 @@ class ComparedIndex final : public PageIndex {
       // Recency is kept for 255 requests and then as "at least so long ago".
       if (got.last_use - expected.last_use < UINT32_MAX / 2) got.last_use = expected.last_use;
       if (!(got == expected))
-        return fmt::format("page {} ({}) differs from the model", page.value(), to_hex(expected.key));
+        return fmt::format(
+            "page {} ({}) differs from the model: visible {} {}, sets {} {}, children {} {}, last use {} {}",
+            page.value(), to_hex(expected.key), got.visible, expected.visible, got.sets.size(),
+            expected.sets.size(), got.children, expected.children, got.last_use, expected.last_use);
       FoundPage found;
       reader->read_chain(expected.space, page.value() % compact::kCells, {&expected.key, 1}, {&found, 1});
       std::uint64_t classes = 0;

@@ -24,14 +24,13 @@ Space::Space(SpaceOptions options) : options_(options) {
 
 PoolId Space::add_pool(PoolSpec spec) {
   TIERCEL_CHECK(spec.slot_bytes > 0);
-  const std::uint64_t per_extent = options_.extent_bytes / spec.slot_bytes;
+  const std::uint64_t per_extent =
+      std::min(options_.extent_bytes / spec.slot_bytes, slots_per_extent_max(options_.extents));
   // More extents than the budget has are as good as too many: such a record never fits.
   const std::uint64_t per_slot =
       std::min<std::uint64_t>(ceil_div(spec.slot_bytes, options_.extent_bytes), kNone);
   if (per_extent > 0)
-    pools_.push_back(Pool{spec,
-                          Shelves(static_cast<std::uint32_t>(std::min<std::uint64_t>(per_extent, kNone - 1))),
-                          std::nullopt, true});
+    pools_.push_back(Pool{spec, Shelves(static_cast<std::uint32_t>(per_extent)), std::nullopt, true});
   else
     pools_.push_back(Pool{spec, Chains{static_cast<std::uint32_t>(per_slot), {}, {}}, std::nullopt, true});
   return PoolId(static_cast<std::uint32_t>(pools_.size() - 1));
@@ -76,6 +75,17 @@ void Space::release(PoolId pool, SlotId slot) {
     release_chain(*chains, slot.value());
   else if (const auto emptied = std::get<Shelves>(owner.slots).give_back(slot.value()))
     free_extent(*emptied);
+}
+
+SlotAddress Space::address(PoolId pool, SlotId slot) const {
+  const Pool& owner = at(pool);
+  TIERCEL_CHECK(in_use(owner, slot));
+  const std::uint64_t slots_max = slots_per_extent_max(options_.extents);
+  if (const auto* shelves = std::get_if<Shelves>(&owner.slots))
+    return SlotAddress(static_cast<std::uint32_t>(shelves->extent_of(slot.value()) * slots_max +
+                                                  shelves->position_of(slot.value())));
+  return SlotAddress(
+      static_cast<std::uint32_t>(std::get<Chains>(owner.slots).first[slot.value()] * slots_max));
 }
 
 std::vector<ArenaSpan> Space::spans(PoolId pool, SlotId slot) const {

@@ -59,6 +59,12 @@ struct SpaceOptions {
   std::uint64_t take_back_operations = 64;
 };
 
+// How many slots of one extent an address (32 bits) can tell apart among so many extents; smaller slots leave
+// the rest of their extent unused. 2,047 for 4 TiB in extents of 2 MiB.
+constexpr std::uint64_t slots_per_extent_max(std::uint64_t extents) {
+  return (std::uint64_t{UINT32_MAX} - 1) / (extents == 0 ? 1 : extents);
+}
+
 struct PoolSpec {
   std::uint64_t slot_bytes = 0;  // header + payload + rounding, what one record takes; > 0
   // One resume point: other pools take none of this pool's extents if what is left would hold fewer slots
@@ -101,6 +107,10 @@ class Space final {
   std::optional<SlotId> allocate(PoolId pool);
   // Requires: the slot is in use.
   void release(PoolId pool, SlotId slot);
+
+  // Where the slot lies, for readers who have no Space: first extent × slots_per_extent_max() + position in
+  // it. Requires: the slot is in use.
+  SlotAddress address(PoolId pool, SlotId slot) const;
 
   // In record order, total slot_bytes; adjacent extents are one span. Requires: the slot is in use.
   std::vector<ArenaSpan> spans(PoolId pool, SlotId slot) const;

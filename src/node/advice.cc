@@ -75,8 +75,8 @@ void Node::State::use_found(const Ticket& ticket, const MatchQuery& query, const
     return;
   }
   RequestForecast& request = seen->second;
-  if (request.resumed != found[last]->uid) request.shortest_point = 0;
-  request.resumed = found[last]->uid;
+  if (request.resumed.uid != found[last]->uid) request.shortest_point = 0;
+  request.resumed = {found[last]->number, found[last]->uid};
   request.resumed_length = ticket.view.length;
   request.resumed_again = again;
   expect_resumed(request, access.sequence);
@@ -85,11 +85,11 @@ void Node::State::use_found(const Ticket& ticket, const MatchQuery& query, const
 // Until a request makes a point beyond the one that it resumed from, that one serves all that will stop in
 // what it adds.
 void Node::State::expect_resumed(const RequestForecast& request, std::uint64_t sequence) {
-  const auto at = pages_by_uid.find(request.resumed);
-  if (at == pages_by_uid.end() || !at->second->point || at->second->last_sequence != sequence) return;
+  const Page* at = pages.resolve(request.resumed);
+  if (at == nullptr || !at->point || at->last_sequence != sequence) return;
   const Prospect beyond = request.forecast->beyond(request.resumed_length, request.shortest_point);
   const bool more = reuse.ages().rate(beyond, 0) > reuse.ages().rate(request.resumed_again, 0);
-  policy->expect(candidate(*at->second, CandidateKind::kPoint), more ? beyond : request.resumed_again);
+  policy->expect(candidate(*at, CandidateKind::kPoint), more ? beyond : request.resumed_again);
 }
 
 // A page that has just become visible, by the request that stored it.
@@ -110,8 +110,7 @@ void Node::State::expect_point(const Page& page) {
     request.shortest_point = page.length;
     expect_resumed(request, page.point_sequence);
   }
-  const auto other = pages_by_uid.find(request.longest_point);
-  const Page* longest = other != pages_by_uid.end() ? other->second : nullptr;
+  const Page* longest = pages.resolve(request.longest_point);
   if (longest != nullptr && (!longest->point || longest->point_sequence != page.point_sequence))
     longest = nullptr;
   const CandidateId id = candidate(page, CandidateKind::kPoint);
@@ -120,7 +119,7 @@ void Node::State::expect_point(const Page& page) {
     return;
   }
   policy->expect(id, forecast.point(page.length, 0));
-  request.longest_point = page.uid;
+  request.longest_point = {page.number, page.uid};
   if (longest != nullptr && longest->length < page.length)
     policy->expect(candidate(*longest, CandidateKind::kPoint), forecast.point(longest->length, page.length));
 }

@@ -8,7 +8,7 @@ const Stats& Node::stats() const {
   State& s = *state_;
   s.stats.arena_bytes_owned = s.space.bytes_owned();
   s.stats.fragmentation_bytes = s.space.fragmentation_bytes();
-  s.stats.index_bytes = s.pages.size() * kIndexEntryBytes;
+  s.stats.index_bytes = s.pages.index().bytes();
   s.stats.history_bytes = s.history.nominal_bytes();
   s.stats.advice_bytes = s.reuse.nominal_bytes();
   return s.stats;
@@ -66,6 +66,7 @@ Audit Node::audit() const {
     audit.session_bytes += session.leased_bytes + session.reserved_bytes;
   audit.index_entries = s.pages.size();
   audit.inconsistency = s.space.inconsistency();
+  if (!audit.inconsistency) audit.inconsistency = s.pages.index().inconsistency();
   return audit;
 }
 

@@ -180,10 +180,10 @@ void Node::unpin(NamespaceId ns, std::span<const Key> keys) {
   State& s = *state_;
   if (!s.knows(ns)) return;
   for (const Key& key : keys) {
-    const auto at = s.pages.find(PageName{ns, key});  // cleared ones too
-    if (at == s.pages.end()) continue;
-    s.unpin_page(at->second);
-    s.prune(&at->second);
+    Page* page = s.find_any(ns, key);
+    if (page == nullptr) continue;
+    s.unpin_page(*page);
+    s.prune(page);
   }
 }
 
@@ -200,7 +200,7 @@ void Node::remove(NamespaceId ns, const Key& key) {
   State& s = *state_;
   if (!s.knows(ns)) return;
   // Also an entry that was cleared: pages stored since may hang below it.
-  if (const auto at = s.pages.find(PageName{ns, key}); at != s.pages.end()) s.remove_tree(at->second);
+  if (Page* page = s.find_any(ns, key); page != nullptr) s.remove_tree(*page);
 }
 
 void Node::clear(NamespaceId id) {
@@ -214,6 +214,7 @@ void Node::clear(NamespaceId id) {
   ns.pages = 0;
   ++ns.mark;
   ns.pages_mark = ns.combined_mark();
+  s.pages.index().bump_mark(id.value());
   s.push_cleared(ns.form->id, id);
 }
 
@@ -224,6 +225,7 @@ void Node::clear(FormId id) {
   s.stale_pages += at->second->pages;
   at->second->pages = 0;
   ++at->second->mark;
+  s.pages.index().bump_mark(id.value());
   s.push_cleared(id, NamespaceId{});
 }
 
@@ -318,9 +320,10 @@ std::size_t Node::State::expire() {
   }
   while (!pins.empty() && pins.begin()->first <= now()) {
     const PageName name = pins.begin()->second;
-    Page& page = pages.at(name);
-    unpin_page(page);
-    prune(&page);
+    Page* page = find_any(name.ns, name.key);
+    TIERCEL_CHECK(page != nullptr);
+    unpin_page(*page);
+    prune(page);
     ++done;
   }
   return done;
@@ -361,6 +364,8 @@ std::size_t Node::poll() {
   std::size_t done = s.finish_copies();
   done += s.expire();
   done += s.sweep(256);
+  done += s.ask_readers();
+  done += s.use_touches();
   s.pump();
   done += s.finish_copies();  // of an executor that runs tasks at once
   s.pump();

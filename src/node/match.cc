@@ -127,8 +127,8 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
   TicketView& view = ticket.view;
   view.resident.assign(model.classes.size(), 0);
   const Access access = access_of(query.request, query.session);
+  pages.find_chain(current_space(space_of(query.ns)), query.first_page, query.keys, found);
   for (std::size_t i = 0; i < found.size(); ++i) {
-    found[i] = find(query.ns, query.keys[i]);
     presence[i] = visible_presence(query, request, query.keys[i], found[i]);
     for (std::size_t c = 0; c < model.classes.size(); ++c) view.resident[c] += presence[i] >> c & 1;
   }
@@ -216,7 +216,7 @@ PageView Node::State::page_view(NamespaceId ns, const Key& key, const Page* page
   }
   if (page == nullptr) {
     // Cleared, and not yet swept.
-    if (const auto stale = pages.find(PageName{ns, key}); stale != pages.end() && stale->second.visible) {
+    if (const Page* stale = find_any(ns, key); stale != nullptr && stale->visible) {
       view.own = Reason::kRemoved;
       view.past.cause = Cause::kRemoved;
       return view;
@@ -288,6 +288,7 @@ void Node::State::remember_sightings(const MatchQuery& query) {
 
 void Node::State::touch_page(Page& page, const Access& access) {
   page.last_sequence = access.sequence;
+  pages.index().touch(page.number, access.sequence);
   policy->touched(candidate(page, CandidateKind::kPage), access);
   if (policy->pages_only()) return;
   if (page.point) policy->touched(candidate(page, CandidateKind::kPoint), access);
@@ -295,6 +296,20 @@ void Node::State::touch_page(Page& page, const Access& access) {
   for (const ClassForm& cls : page.form->form->classes)
     if (cls.is_window() && (page.presence >> cls.id.value() & 1) != 0)
       policy->touched(candidate(page, CandidateKind::kWindow, cls.id), access);
+}
+
+// A reader's own word, and perhaps an old one: what it names is used if it is there.
+std::size_t Node::State::use_touches() {
+  if (!readers_there()) return 0;
+  std::size_t used = 0;
+  world.readers->drain_touches([&](ClientPlace, const Touch& touch) {
+    Page* page = pages.find_number(touch.page);
+    const Access access = access_of(RequestId{}, SessionId{});
+    for (std::uint32_t left = touch.length; left != 0 && page != nullptr; --left, page = page->parent)
+      if (page->visible) touch_page(*page, access);
+    ++used;
+  });
+  return used;
 }
 
 // ---- leases ----
@@ -391,6 +406,17 @@ bool Node::exists(NamespaceId ns, ClassId cls, const Key& key) const {
   const Page* page = state_->find(ns, key);
   return page != nullptr && page->visible && cls.value() < page->sets.size() &&
          (page->presence >> cls.value() & 1) != 0;
+}
+
+ReaderSpace Node::reader_space(NamespaceId id) const {
+  Namespace& ns = state_->space_of(id);
+  ReaderSpace out;
+  out.space = state_->current_space(ns);
+  out.namespace_mark = id.value();
+  out.form_mark = ns.form->id.value();
+  for (const ClassForm& cls : ns.form->form->classes)
+    out.first_sets.push_back(state_->set_number(*ns.form, cls.id, 0));
+  return out;
 }
 
 PageView Node::why(NamespaceId ns, const Key& key) const {

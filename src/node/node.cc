@@ -9,24 +9,44 @@
 #include "base/check.h"
 #include "base/checked.h"
 #include "device/device_pool.h"
+#include "index/compact_index.h"
 #include "node/state.h"
 
 namespace tiercel {
 
 std::uint64_t book_bytes(const NodeOptions& options) {
-  return options.index_pages_max * kIndexEntryBytes + History::nominal_bytes(options.history_entries) +
+  const auto index = compact::plan_image(index_sizes(options));
+  return (index ? index->bytes : kSizeMax / 2) + History::nominal_bytes(options.history_entries) +
          ReuseModel::nominal_bytes(options.advice_entries);
+}
+
+// A row for each record and a single for every fourth page: most models have one class for all pages beside
+// the first, and the others near resume points only.
+compact::Sizes index_sizes(const NodeOptions& options) {
+  compact::Sizes sizes;
+  sizes.pages_max = options.index_pages_max;
+  sizes.records =
+      options.index_records_max != 0
+          ? options.index_records_max
+          : std::max<std::uint64_t>(64, ceil_div(options.index_pages_max, std::uint64_t{compact::kCells}));
+  sizes.rows = sizes.records;
+  sizes.singles =
+      std::min<std::uint64_t>(compact::kSinglesMax, std::max<std::uint64_t>(64, options.index_pages_max / 4));
+  return sizes;
 }
 
 Node::Node(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Node::~Node() = default;
 
-Node::State::State(NodeOptions node_options, World node_world, std::uint64_t extents)
+Node::State::State(NodeOptions node_options, World node_world, std::uint64_t extents,
+                   std::unique_ptr<PageIndex> index)
     : options(node_options),
       world(node_world),
       space(SpaceOptions{node_options.extent_bytes, extents, 64}),
       history(node_options.history_entries),
       reuse(node_options.advice_entries),
+      own_index(std::move(index)),
+      pages(own_index != nullptr ? *own_index : *node_world.index),
       copies_done(std::make_shared<CopyDoneQueue>()) {
   PolicyOptions policy_options;
   policy_options.capacity_in_bytes = !options.pages_max.has_value();
@@ -35,9 +55,7 @@ Node::State::State(NodeOptions node_options, World node_world, std::uint64_t ext
                                 : options.record_bytes_max.value_or(extents * options.extent_bytes);
   policy_options.seed = world.seed;
   policy_options.reuse = &reuse;
-  policy_options.bytes_now = [this](CandidateId point) {
-    return point_payload(*pages_by_uid.at(point.value() / 64));
-  };
+  policy_options.bytes_now = [this](CandidateId point) { return point_payload(page_of(point)); };
   policy = make_policy(options.policy, policy_options);
   stats.host_bytes_granted = options.host_bytes;
   stats.arena_bytes = extents * options.extent_bytes;
@@ -79,7 +97,11 @@ Result<std::unique_ptr<Node>> Node::open(NodeOptions options, World world) {
         fmt::format("the arena has {} bytes, the grant needs {}; give a larger arena or less host_bytes",
                     world.arena.size_bytes(), extents * options.extent_bytes));
   if (options.in_flight_bytes_max == 0) options.in_flight_bytes_max = extents * options.extent_bytes;
-  return std::unique_ptr<Node>(new Node(std::make_unique<State>(options, world, extents)));
+  std::unique_ptr<PageIndex> index;
+  if (world.index == nullptr) {
+    TIERCEL_ASSIGN_OR_RETURN(index, CompactIndex::create(index_sizes(options), world.seed));
+  }
+  return std::unique_ptr<Node>(new Node(std::make_unique<State>(options, world, extents, std::move(index))));
 }
 
 Result<FormId> Node::open_form(FormOptions options) {
@@ -99,12 +121,19 @@ Result<FormId> Node::open_form(FormOptions options) {
   TIERCEL_ASSIGN_OR_RETURN(StorageForm made, make_storage_form(std::move(options.spec)));
   for (const auto& [id, known] : s.forms)
     if (*known->form == made) return id;
+  std::uint64_t records_a_page = 0;
+  for (const ClassForm& cls : made.classes) records_a_page += cls.shards;
+  if (records_a_page > kSetsMax)
+    return error(Code::kUnsupported,
+                 fmt::format("open_form: a page has {} records (classes x shards), at most {}",
+                             records_a_page, kSetsMax));
   auto form = std::make_unique<Form>();
   const auto number = s.next_small_id();
   if (!number)
     return error(Code::kResourceExhausted, "open_form: 2^32 forms were opened; open the node anew");
   form->id = FormId(*number);
   form->form = std::make_shared<const StorageForm>(std::move(made));
+  auto sets = static_cast<std::uint32_t>(form->form->classes.size());
   for (const ClassForm& cls : form->form->classes) {
     const Presence bit = Presence{1} << cls.id.value();
     if (cls.required()) form->required |= bit;
@@ -117,6 +146,8 @@ Result<FormId> Node::open_form(FormOptions options) {
     // One resume point: a page, the window before it, one snapshot; all shards of it.
     const std::uint64_t floor = std::max<std::uint64_t>(1, cls.window_pages()) * cls.shards;
     form->pools.push_back(s.space.add_pool(PoolSpec{slot, floor}));
+    form->further_sets.push_back(sets);
+    sets += cls.shards - 1U;
   }
   const FormId id = form->id;
   s.forms.emplace(id, std::move(form));

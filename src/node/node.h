@@ -218,6 +218,14 @@ struct Events {
   std::uint64_t lost = 0;  // since the last drain
 };
 
+// Under which space a namespace's pages stand in the index, and the marks (IndexView::mark) that change when
+// that is over.
+struct ReaderSpace {
+  SpaceId space;
+  std::uint32_t namespace_mark = 0, form_mark = 0;  // ids for IndexView::mark
+  std::vector<SetNumber> first_sets;                // per class: of shard 0
+};
+
 class Node {
  public:
   // Errors: invalid_argument when an option makes no sense or the arena is smaller than the grant's extents
@@ -309,6 +317,9 @@ class Node {
   Events drain_events();
 
   const Stats& stats() const;
+  // What a reader of the page index needs beside its memory; to be asked again when a mark has changed.
+  // Requires: ns is open.
+  ReaderSpace reader_space(NamespaceId ns) const;
   // What is known of one page: resident class-sets, or why not.
   PageView why(NamespaceId ns, const Key& key) const;
   Audit audit() const;  // O(everything): for checkers and doctors

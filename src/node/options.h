@@ -9,6 +9,9 @@
 #include <string>
 
 #include "device/device.h"
+#include "index/compact_layout.h"
+#include "index/lease_table.h"
+#include "index/page_index.h"
 #include "index/policy.h"
 #include "memory/arena.h"
 #include "model/spec.h"
@@ -31,7 +34,10 @@ enum class SparseRetention : std::uint8_t { kAtPoints, kAll };
 struct NodeOptions {
   std::uint64_t host_bytes = 0;  // the whole grant: extents, index and history (required)
   std::uint64_t extent_bytes = 2ULL << 20;
-  std::uint64_t index_pages_max = 0;              // 0: host_bytes / 64 KiB, at least 1,024
+  std::uint64_t index_pages_max = 0;  // 0: host_bytes / 64 KiB, at least 1,024
+  // Records of up to 16 chained pages; 0: index_pages_max / 16, at least 64 and at most index_pages_max.
+  // Where chains are short a page needs a record of its own.
+  std::uint64_t index_records_max = 0;
   std::uint64_t history_entries = 0;              // 0: as many as index_pages_max
   std::uint64_t advice_entries = 0;               // pages that advice takes note of; 0: twice index_pages_max
   std::optional<std::uint64_t> record_bytes_max;  // payload of resident records; replay's --host-bytes
@@ -67,16 +73,19 @@ struct World {
   Arena& arena;
   Device& device;
   std::uint64_t seed = 1;
+  PageIndex* index = nullptr;  // empty, of index_sizes(); null: the node makes its own
+  LeaseTable* readers =
+      nullptr;  // of readers of the index in other threads and processes; null: there are none
 };
 
 // Pages of one chain that a call may speak of (first_page, keys, held, length): far beyond any context, and
 // what an answer may cost.
 inline constexpr std::uint64_t kChainPagesMax = std::uint64_t{1} << 22;
 
-// Bytes charged for one index entry until the compact index takes its place.
-inline constexpr std::uint64_t kIndexEntryBytes = 40;
+// The page index of a node with these options. Requires: index_pages_max is given.
+compact::Sizes index_sizes(const NodeOptions& options);
 
-// What index, history and advice take of the grant, nominally. Requires: their entries are given, none is 0.
+// What index, history and advice take of the grant. Requires: their entries are given, none is 0.
 std::uint64_t book_bytes(const NodeOptions& options);
 
 }  // namespace tiercel

@@ -17,44 +17,70 @@ bool Node::State::current(const Page& page) const {
   return page.birth == namespaces.at(page.name.ns)->combined_mark();
 }
 
+// A namespace that was cleared goes on under a new space: nothing old is found under it.
+SpaceId Node::State::current_space(Namespace& ns) const {
+  const bool stale = ns.space_mark != ns.combined_mark() && !TIERCEL_FAULT(cleared_page_served);
+  if (ns.space == SpaceId{} || stale) {
+    if (ns.entries != 0) ns.old_spaces.push_back({ns.space, std::exchange(ns.entries, 0)});
+    ns.space = SpaceId(++last_space);
+    ns.space_mark = ns.combined_mark();
+  }
+  return ns.space;
+}
+
 Page* Node::State::find(NamespaceId ns, const Key& key) {
-  const auto at = pages.find(PageName{ns, key});
-  if (at == pages.end()) return nullptr;
-  Page& page = at->second;
-  if (current(page)) return &page;
-  return nullptr;
+  return pages.find(current_space(space_of(ns)), key);
 }
 
 const Page* Node::State::find(NamespaceId ns, const Key& key) const {
-  const auto at = pages.find(PageName{ns, key});
-  return at != pages.end() && current(at->second) ? &at->second : nullptr;
+  return pages.find(current_space(*namespaces.at(ns)), key);
+}
+
+Page* Node::State::find_any(NamespaceId id, const Key& key) const {
+  Namespace& ns = *namespaces.at(id);
+  if (Page* page = pages.find(current_space(ns), key); page != nullptr) return page;
+  for (const Namespace::OldSpace& old : ns.old_spaces)
+    if (Page* page = pages.find(old.space, key); page != nullptr) return page;
+  return nullptr;
 }
 
 // A cleared entry is emptied first, so that nothing old shines through the new page.
-Page& Node::State::entry(NamespaceId ns, const Key& key) {
-  Namespace& space_ns = space_of(ns);
-  auto [at, fresh] = pages.try_emplace(PageName{ns, key});
-  Page& page = at->second;
-  if (fresh) {
-    page.name = at->first;
-    page.form = space_ns.form;
-    page.uid = next_id();
-    page.birth = space_ns.combined_mark();
-    page.sets.resize(page.form->form->classes.size());
-    page.window_refs.resize(page.sets.size());
-    pages_by_uid[page.uid] = &page;
-    return page;
+Page& Node::State::entry(NamespaceId id, const Key& key, std::uint64_t length, const Page* parent) {
+  Namespace& ns = space_of(id);
+  const SpaceId now_under = current_space(ns);
+  if (Page* known = find_any(id, key); known != nullptr) {
+    if (known->space == now_under) return *known;
+    if (known->any_set()) hide_page(*known, PastEvent{Cause::kRemoved, now(), NamespaceId{}}, Ending::kStale);
+    leave_space(*known);
+    pages.rehome(*known, now_under);
+    ++ns.entries;
+    known->birth = ns.combined_mark();
+    return *known;
   }
-  if (!current(page)) {
-    if (page.any_set()) hide_page(page, PastEvent{Cause::kRemoved, now(), NamespaceId{}}, Ending::kStale);
-    page.birth = space_ns.combined_mark();
-  }
+  Page& page = pages.insert(now_under, PageName{id, key}, next_id(), length == 0 ? 0 : length - 1, parent);
+  ++ns.entries;
+  page.form = ns.form;
+  page.birth = ns.combined_mark();
+  page.sets.resize(page.form->form->classes.size());
+  page.window_refs.resize(page.sets.size());
   return page;
+}
+
+void Node::State::leave_space(const Page& page) {
+  Namespace& ns = space_of(page.name.ns);
+  if (page.space == ns.space) {
+    --ns.entries;
+    return;
+  }
+  const auto old = std::find_if(ns.old_spaces.begin(), ns.old_spaces.end(),
+                                [&](const Namespace::OldSpace& at) { return at.space == page.space; });
+  TIERCEL_CHECK(old != ns.old_spaces.end());
+  if (--old->entries == 0) ns.old_spaces.erase(old);
 }
 
 void Node::State::link_parent(Page& page, const std::optional<Key>& parent_key) {
   if (!parent_key || page.parent != nullptr) return;
-  Page& parent = entry(page.name.ns, *parent_key);
+  Page& parent = entry(page.name.ns, *parent_key, page.length == 0 ? 0 : page.length - 1, nullptr);
   page.parent = &parent;
   page.child_at = parent.children.size();
   parent.children.push_back(&page);
@@ -70,8 +96,8 @@ void Node::State::prune(Page* page) {
       std::swap(parent->children[page->child_at], parent->children.back());
       parent->children.pop_back();
     }
-    pages_by_uid.erase(page->uid);
-    pages.erase(PageName(page->name));
+    leave_space(*page);
+    pages.erase(*page);
     page = parent;
   }
 }
@@ -103,7 +129,33 @@ CandidateId Node::State::candidate(const Page& page, CandidateKind kind, ClassId
   const std::uint64_t tag = kind == CandidateKind::kPage    ? 0
                             : kind == CandidateKind::kPoint ? 1
                                                             : 2U + cls.value();
-  return CandidateId(page.uid * 64 + tag);
+  return CandidateId(std::uint64_t{page.number.value()} * 64 + tag);
+}
+
+// ---- what readers of the index see ----
+
+SetNumber Node::State::set_number(const Form& form, ClassId cls, std::size_t shard) const {
+  const std::size_t number = shard == 0 ? cls.value() : form.further_sets[cls.value()] + shard - 1;
+  return SetNumber(static_cast<std::uint8_t>(number));
+}
+
+std::uint64_t Node::State::sets_in_index(const Form& form, ClassId cls) const {
+  return form.form->classes[cls.value()].shards - (cls.value() == 0 ? 1U : 0U);
+}
+
+// Shard 0 last: where it is, all are.
+void Node::State::show_set(const Residence& set) {
+  for (std::size_t shard = set.slots.size(); shard-- != 0;) {
+    const bool room = pages.index().put_set(set.page->number, set_number(*set.page->form, set.cls, shard),
+                                            space.address(set.pool, set.slots[shard]));
+    TIERCEL_CHECK(room);  // promised when it was reserved
+  }
+  sets_promised -= sets_in_index(*set.page->form, set.cls);
+}
+
+void Node::State::conceal_set(const Residence& set) {
+  for (std::size_t shard = 0; shard < set.slots.size(); ++shard)
+    pages.index().drop_set(set.page->number, set_number(*set.page->form, set.cls, shard));
 }
 
 // ---- becoming visible ----
@@ -147,10 +199,13 @@ void Node::State::become_visible(Page& page) {
   if (page.form->required != 0 && page.parent != nullptr) {
     if (page.parent->visible_children++ == 0 && page.parent->visible)
       policy->set_evictable(candidate(*page.parent, CandidateKind::kPage), false);
+    pages.index().set_children(page.parent->number, page.parent->visible_children);
   }
   policy->set_evictable(told.id, page.visible_children == 0);
   for (Residence* set : page.sets)
     if (set != nullptr && set->state == ResidenceState::kStaged) set_resident(page, *set);
+  pages.index().touch(page.number, page.last_sequence);
+  pages.index().set_visible(page.number, true);
   push_event(EventKind::kStored, page, page.presence);
 }
 
@@ -159,6 +214,7 @@ void Node::State::set_resident(Page& page, Residence& set) {
   set.state = ResidenceState::kResident;
   uncharge(set);
   page.presence |= Presence{1} << set.cls.value();
+  show_set(set);
   stats.resident_bytes += set.payload_bytes;
   stats.resident_bytes_peak = std::max(stats.resident_bytes_peak, stats.resident_bytes);
   tell_waiters(set);
@@ -307,6 +363,10 @@ void Node::State::uncharge(Residence& residence) {
 void Node::State::free_if_unused(Residence& residence) {
   if (residence.page != nullptr || residence.copies != 0 || residence.client_holds != 0) return;
   if (residence.leases != 0 && !TIERCEL_FAULT(evict_under_lease)) return;
+  if (residence.ask_readers && !TIERCEL_FAULT(readers_not_asked)) {
+    held_by_readers.push_back(residence.id);
+    return;
+  }
   const auto held = residences.find(residence.id);
   const std::unique_ptr<Residence> own = std::move(held->second);
   residences.erase(held);
@@ -318,6 +378,32 @@ void Node::State::free_if_unused(Residence& residence) {
   stats.payload_bytes -= own->payload_bytes;
   if (own->state == ResidenceState::kQuarantined) stats.quarantined_bytes -= own->payload_bytes;
   uncharge(*own);
+}
+
+// What is hidden first and then named by nobody is read by nobody (docs/decisions/0007). A residence stands
+// in the list once for each time that something else let go of it.
+std::size_t Node::State::ask_readers() {
+  if (held_by_readers.empty()) return 0;
+  std::vector<std::uint64_t> asked = std::exchange(held_by_readers, {});
+  std::sort(asked.begin(), asked.end());
+  asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
+  std::erase_if(asked, [&](std::uint64_t id) { return residence(id) == nullptr; });
+  std::vector<LeaseName> names;
+  for (const std::uint64_t id : asked) names.push_back(residence(id)->shown_as);
+  std::vector<std::uint8_t> named(asked.size());
+  world.readers->scan(names, named);
+  std::size_t freed = 0;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    Residence& set = *residence(asked[i]);
+    if (named[i] != 0) {
+      held_by_readers.push_back(asked[i]);
+      continue;
+    }
+    set.ask_readers = false;
+    free_if_unused(set);
+    ++freed;
+  }
+  return freed;
 }
 
 void Node::State::tell_waiters(Residence& residence) {
@@ -337,11 +423,17 @@ void Node::State::hide_set(Page& page, ClassId cls, Ending ending) {
   const ClassForm& form_class = page.form->form->classes[cls.value()];
   const bool was_resident = set->state == ResidenceState::kResident;
   page.sets[cls.value()] = nullptr;
+  if (was_resident)
+    conceal_set(*set);
+  else
+    sets_promised -= sets_in_index(*page.form, cls);
   if (!(TIERCEL_FAULT(index_keeps_evicted_set) && form_class.sparse()))
     page.presence &= ~(Presence{1} << cls.value());
   set->page = nullptr;
   set->ending = ending;
   set->state = ResidenceState::kHidden;
+  set->ask_readers = was_resident && readers_there();
+  if (set->ask_readers) set->shown_as = pages.index().lease_name(page.number);
   space_of(page.name.ns).bytes -= set->payload_bytes;
   if (was_resident) {
     stats.resident_bytes -= set->payload_bytes;
@@ -360,6 +452,7 @@ void Node::State::hide_set(Page& page, ClassId cls, Ending ending) {
 // The page is found no more; class-sets that are still being written stay with their writers.
 void Node::State::out_of_sight(Page& page, const PastEvent& event) {
   page.visible = false;
+  pages.index().set_visible(page.number, false);
   --stats.pages_visible;
   ++(event.cause == Cause::kEvicted ? stats.pages_evicted : stats.pages_removed);
   push_event(EventKind::kRemoved, page, page.presence, event.cause);
@@ -367,9 +460,11 @@ void Node::State::out_of_sight(Page& page, const PastEvent& event) {
   drop_point(page, event.cause);
   policy->departed(candidate(page, CandidateKind::kPage),
                    event.cause == Cause::kEvicted ? Departure::kEvicted : Departure::kRemoved);
-  if (page.form->required != 0 && page.parent != nullptr && --page.parent->visible_children == 0 &&
-      page.parent->visible)
-    policy->set_evictable(candidate(*page.parent, CandidateKind::kPage), true);
+  if (page.form->required != 0 && page.parent != nullptr) {
+    if (--page.parent->visible_children == 0 && page.parent->visible)
+      policy->set_evictable(candidate(*page.parent, CandidateKind::kPage), true);
+    pages.index().set_children(page.parent->number, page.parent->visible_children);
+  }
   if (page.visible_children != 0 && event.cause == Cause::kDamaged) lose_descendants_first(page);
 }
 
@@ -418,11 +513,11 @@ void Node::State::damaged(Residence& residence) {
 void Node::State::lose_descendants_first(Page& lost) {
   if (policy->pages_only()) return;
   std::vector<Page*> todo(lost.children.begin(), lost.children.end());
-  std::vector<std::uint64_t> order;
+  std::vector<PageRef> order;
   while (!todo.empty()) {
     Page* page = todo.back();
     todo.pop_back();
-    if (page->visible) order.push_back(page->uid);
+    if (page->visible) order.push_back({page->number, page->uid});
     todo.insert(todo.end(), page->children.begin(), page->children.end());
   }
   first_victims.insert(first_victims.end(), order.rbegin(), order.rend());
@@ -443,22 +538,16 @@ void Node::State::remove_tree(Page& top) {
   }
   // Descendants first: a parent's entry goes with its last child's.
   for (auto name = names.rbegin(); name != names.rend(); ++name)
-    if (const auto at = pages.find(*name); at != pages.end()) prune(&at->second);
+    if (Page* page = find_any(name->ns, name->key); page != nullptr) prune(page);
 }
 
 // Gives back what clears left behind: at most `visits_max` entries are looked at. Returns pages emptied.
 std::size_t Node::State::sweep(std::size_t visits_max) {
   std::size_t emptied = 0;
   while (stale_pages != 0 && visits_max-- != 0) {
-    auto at = sweep_at ? pages.lower_bound(*sweep_at) : pages.begin();
-    if (at == pages.end()) at = pages.begin();
-    if (at == pages.end()) break;
-    Page& page = at->second;
-    ++at;
-    if (at == pages.end())
-      sweep_at.reset();
-    else
-      sweep_at = at->first;
+    Page* at = pages.next();
+    if (at == nullptr) break;
+    Page& page = *at;
     if (page.birth == namespaces.at(page.name.ns)->combined_mark() || !page.any_set()) continue;
     hide_page(page, PastEvent{Cause::kRemoved, now(), NamespaceId{}}, Ending::kStale);
     ++emptied;

@@ -41,9 +41,13 @@ bool Node::State::within_limits(Need& need) {
   if (options.record_bytes_max && stats.payload_bytes + need.bytes() > *options.record_bytes_max)
     return false;
   // The page and its parent may need entries, also when eviction has just taken them.
-  const auto is_new = [&](const Key& key) { return pages.contains(PageName{need.ns, key}) ? 0U : 1U; };
+  const auto is_new = [&](const Key& key) { return find_any(need.ns, key) != nullptr ? 0U : 1U; };
   const std::uint64_t new_entries = is_new(need.key) + (need.parent ? is_new(*need.parent) : 0U);
   if (pages.size() + new_entries > options.index_pages_max) return false;
+  // In the index a page that was cleared moves, and may need a record of its own.
+  const auto enters = [&](const Key& key) { return find(need.ns, key) != nullptr ? 0U : 1U; };
+  const std::uint64_t entering = enters(need.key) + (need.parent ? enters(*need.parent) : 0U);
+  if (!pages.index().has_room(entering, sets_promised + sets_in_index(*need.form, need.cls))) return false;
   if (!need.new_page) return true;
   if (options.pages_max && occupied_pages + 1 > *options.pages_max) return false;
   return true;
@@ -82,13 +86,35 @@ StoreOutcome Node::State::make_room(Need need, std::vector<SlotId>& slots) {
     }
     if (evict_dead_weight(need)) continue;
     if (need.space_bound && compact(need, move_budget_bytes)) continue;
-    if (evict_one(need)) continue;
+    if (evict_some(need)) continue;
+    if (ask_readers() != 0) continue;
     if (need.space_bound && !need.last_resort) {
       need.last_resort = true;
       continue;
     }
     return need.own_only ? StoreOutcome::kQuota : StoreOutcome::kNoRoom;
   }
+}
+
+// Readers can lease none of the records from now on. False: one of them is being read; the plan is given up.
+bool Node::State::freeze_for(const std::vector<Move>& moves) {
+  std::vector<PageNumber> frozen;
+  std::vector<LeaseName> names;
+  for (const Move& move : moves) {
+    const Residence& set = *residences.at(slot_owner.at(slot_name(move.pool, move.from)).first);
+    if (set.state != ResidenceState::kResident) continue;
+    frozen.push_back(set.page->number);
+    names.push_back(pages.index().lease_name(set.page->number));
+    pages.index().freeze(set.page->number);
+  }
+  if (!readers_there()) return true;
+  std::vector<std::uint8_t> named(names.size());
+  world.readers->scan(names, named);
+  if (std::find(named.begin(), named.end(), 1) == named.end() || TIERCEL_FAULT(move_under_reader))
+    return true;
+  for (const PageNumber page : frozen) pages.index().thaw(page);
+  for (const Move& move : moves) space.release(move.pool, move.to);
+  return false;
 }
 
 // Empties one extent by moving its records within their pool. False: nothing to gain, or this store has moved
@@ -106,6 +132,8 @@ bool Node::State::compact(const Need& need, std::uint64_t& budget_bytes) {
   const auto moves = space.plan_compaction(need.pool(), std::min(budget_bytes, options.move_bytes_max),
                                            movable, need.last_resort);
   if (!moves) return false;
+  if (!freeze_for(*moves)) return false;
+  std::vector<PageNumber> frozen;
   for (const Move& move : *moves) {
     const auto owner = slot_owner.at(slot_name(move.pool, move.from));
     Residence& set = *residences.at(owner.first);
@@ -121,10 +149,16 @@ bool Node::State::compact(const Need& need, std::uint64_t& budget_bytes) {
     slot_owner.erase(slot_name(move.pool, move.from));
     slot_owner[slot_name(move.pool, move.to)] = owner;
     set.slots[owner.second.value()] = move.to;
+    if (set.state == ResidenceState::kResident) {
+      pages.index().move_set(set.page->number, set_number(form, set.cls, owner.second.value()),
+                             space.address(move.pool, move.to));
+      frozen.push_back(set.page->number);
+    }
     ++stats.records_moved;
     stats.bytes_moved += kept;
     budget_bytes -= std::min(budget_bytes, form.slot_bytes[set.cls.value()]);
   }
+  for (const PageNumber page : frozen) pages.index().thaw(page);
   return !moves->empty();
 }
 
@@ -152,22 +186,33 @@ bool Node::State::evict_dead_weight(const Need& need) {
     return true;
   }
   for (std::size_t tries = std::min<std::size_t>(first_victims.size(), 64); tries != 0; --tries) {
-    const std::uint64_t uid = first_victims.front();
+    const PageRef ref = first_victims.front();
     first_victims.pop_front();
-    const auto at = pages_by_uid.find(uid);
-    if (at == pages_by_uid.end() || !at->second->visible) continue;
+    const Page* page = pages.resolve(ref);
+    if (page == nullptr || !page->visible) continue;
     bool below_gap = false;
-    for (const Page* up = at->second->parent; up != nullptr && !below_gap; up = up->parent)
+    for (const Page* up = page->parent; up != nullptr && !below_gap; up = up->parent)
       below_gap = !up->visible;
     if (!below_gap) continue;
-    const CandidateId id = candidate(*at->second, CandidateKind::kPage);
-    if (at->second->visible_children == 0 && evictable(id, need)) {
+    const CandidateId id = candidate(*page, CandidateKind::kPage);
+    if (page->visible_children == 0 && evictable(id, need)) {
       evict(id, need);
       return true;
     }
-    first_victims.push_back(uid);
+    first_victims.push_back(ref);
   }
   return false;
+}
+
+// Where readers have to be asked before slots return they are asked once for a batch, so a little more than
+// what is needed goes: at most one page of 64, and 64 pages.
+bool Node::State::evict_some(const Need& need) {
+  const std::uint64_t batch =
+      readers_there() ? std::clamp<std::uint64_t>(stats.pages_visible / 64, 1, 64) : 1;
+  std::uint64_t gone = 0;
+  while (gone < batch && evict_one(need)) ++gone;
+  if (gone != 0) ask_readers();
+  return gone != 0;
 }
 
 bool Node::State::evict_one(const Need& need) {
@@ -178,7 +223,7 @@ bool Node::State::evict_one(const Need& need) {
 }
 
 bool Node::State::evictable(CandidateId id, const Need& need) {
-  const Page& page = *pages_by_uid.at(id.value() / 64);
+  const Page& page = page_of(id);
   if (page.last_sequence == need.access.sequence) return false;  // of the request that asks
   if (page.name == PageName{need.ns, need.key}) return false;    // what is stored is for this page
   if (page.pinned_until > now()) return false;
@@ -210,7 +255,7 @@ bool Node::State::may_shrink(NamespaceId id, std::uint64_t bytes, const Need& ne
 }
 
 void Node::State::evict(CandidateId id, const Need& need) {
-  Page& page = *pages_by_uid.at(id.value() / 64);
+  Page& page = page_of(id);
   const std::uint64_t tag = id.value() % 64;
   if (tag == 0) {
     hide_page(page, PastEvent{Cause::kEvicted, now(), need.ns}, Ending::kEvicted);

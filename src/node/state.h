@@ -25,6 +25,7 @@
 #include "index/snapshot_advice.h"
 #include "memory/space.h"
 #include "node/node.h"
+#include "node/page_table.h"
 #include "transfer/record_copy.h"
 
 namespace tiercel {
@@ -62,6 +63,10 @@ struct Residence {
   std::uint32_t copies = 0;    // tasks under way that use its slots
   std::uint64_t verified = 0;  // bit per shard: whole, once in this residency
   bool unneeded = false;       // a window record whose last resume point has gone
+  // Readers of the index may hold leases on the cell in which it was shown: to be asked before its slots
+  // return.
+  bool ask_readers = false;
+  LeaseName shown_as;
 };
 
 struct PageName {
@@ -75,8 +80,13 @@ struct Page {
   Form* form = nullptr;
   Page* parent = nullptr;  // known from stores; its entry stays while it has children here, resident or not
   std::vector<Page*> children;
-  std::size_t child_at = 0;  // its place in the parent's list
-  std::uint64_t uid = 0;     // for candidate ids
+  std::size_t child_at = 0;      // its place in the parent's list
+  std::uint64_t uid = 0;         // never used again, as its number is
+  PageNumber number;             // in the index
+  SpaceId space;                 // under which it is found
+  std::uint64_t chain_page = 0;  // its number in its chain, as far as it was known when it came
+  Page* older = nullptr;         // in the order in which pages came
+  Page* newer = nullptr;
   std::uint64_t birth = 0;   // the namespace's mark when it came; older than the mark = cleared
   ExternalDigest external;   // the engine's own name of it
   std::uint64_t length = 0;  // pages of the prefix that ends here; 0 unknown
@@ -103,6 +113,7 @@ struct Form {
   std::shared_ptr<const StorageForm> form;
   std::vector<PoolId> pools;  // per class
   std::vector<std::uint64_t> header_bytes, slot_bytes;
+  std::vector<std::uint32_t> further_sets;  // per class: set number of shard 1
   Presence required = 0, states = 0, windows = 0;
   std::map<std::pair<ClassId, ShardId>, std::shared_ptr<const DevicePool>> engine;
   std::uint64_t mark = 0;  // grows with every clear of the form
@@ -122,6 +133,14 @@ struct Namespace {
   std::uint64_t bytes_min = 0;
   std::optional<std::uint64_t> bytes_max;
   std::uint64_t combined_mark() const { return mark + form->mark; }
+  SpaceId space;                 // under which its pages are found now
+  std::uint64_t space_mark = 0;  // the combined mark of `space`
+  struct OldSpace {
+    SpaceId space;
+    std::uint64_t entries = 0;
+  };
+  std::uint64_t entries = 0;         // pages under `space`, placeholders included
+  std::vector<OldSpace> old_spaces;  // cleared, with pages that have not been swept, oldest first
 };
 
 struct Session {
@@ -242,7 +261,7 @@ struct RunningCopy {
 };
 
 struct Node::State {
-  State(NodeOptions node_options, World node_world, std::uint64_t extents);
+  State(NodeOptions node_options, World node_world, std::uint64_t extents, std::unique_ptr<PageIndex> index);
 
   NodeOptions options;
   World world;
@@ -252,11 +271,12 @@ struct Node::State {
   // Of requests under way, by their sequence.
   struct RequestForecast {
     std::shared_ptr<const Forecast> forecast;
-    std::uint64_t longest_point = 0;  // uid of the page of the longest point that it made
+    PageRef longest_point;  // page of the longest point that it made
     // The point that it resumed from, and the shortest that it made beyond.
-    std::uint64_t resumed = 0, resumed_length = 0;  // uid of its page; 0: none
-    std::uint64_t shortest_point = 0;               // length; 0: none
-    Prospect resumed_again;                         // as the past alone has it
+    PageRef resumed;
+    std::uint64_t resumed_length = 0;
+    std::uint64_t shortest_point = 0;  // length; 0: none
+    Prospect resumed_again;            // as the past alone has it
   };
   std::unordered_map<std::uint64_t, RequestForecast> forecasts;
   std::uint64_t snapshots_advised = 0;
@@ -267,7 +287,8 @@ struct Node::State {
   std::uint64_t last_sequence = 0;
   bool suspended = false;
   bool suspending = false;
-  bool resume_when_quiet = false;   // resume() came before the suspension was complete
+  bool resume_when_quiet = false;  // resume() came before the suspension was complete
+  mutable std::uint32_t last_space = 0;
   std::uint32_t last_small_id = 0;  // forms, namespaces, sessions: their own counter, it must never wrap
 
   std::map<FormId, std::unique_ptr<Form>> forms;
@@ -275,8 +296,9 @@ struct Node::State {
   std::map<std::pair<Digest, FormId>, NamespaceId> namespace_by_content;
   std::map<SessionId, Session> sessions;
   std::map<RequestId, Request> requests;
-  std::map<PageName, Page> pages;  // the model index
-  std::unordered_map<std::uint64_t, Page*> pages_by_uid;
+  std::unique_ptr<PageIndex> own_index;  // null where the world brought one
+  PageTable pages;
+  std::uint64_t sets_promised = 0;  // of records under way, that the index will have to take
   std::unordered_map<std::uint64_t, std::unique_ptr<Residence>> residences;
   std::map<TicketId, Ticket> tickets;
   std::map<OperationId, Load> loads;
@@ -294,11 +316,11 @@ struct Node::State {
   std::multimap<Time, TicketId> ticket_deadlines;
   std::multimap<Time, OperationId> operation_deadlines;
 
+  std::vector<std::uint64_t> held_by_readers;  // residences that go when no reader names them any more
   std::deque<std::uint64_t> dead_windows;  // residences of window records that no point needed when they came
-  std::deque<std::uint64_t> first_victims;  // uids of pages below a lost one
-  std::uint64_t occupied_pages = 0;         // with any class-set
-  std::uint64_t stale_pages = 0;            // cleared, not swept yet
-  std::optional<PageName> sweep_at;
+  std::deque<PageRef> first_victims;       // pages below a lost one
+  std::uint64_t occupied_pages = 0;        // with any class-set
+  std::uint64_t stale_pages = 0;           // cleared, not swept yet
   std::set<std::pair<Time, PageName>> pins;
 
   // Probes of first pages, for other_identity: bounded, oldest out first.
@@ -336,7 +358,15 @@ struct Node::State {
   bool current(const Page& page) const;        // not cleared since it came
   Page* find(NamespaceId ns, const Key& key);  // current entries only, placeholders included
   const Page* find(NamespaceId ns, const Key& key) const;
-  Page& entry(NamespaceId ns, const Key& key);  // makes a placeholder
+  SpaceId current_space(Namespace& ns) const;
+  Page* find_any(NamespaceId ns, const Key& key) const;  // cleared and not yet swept, too
+  // Makes a placeholder. `length` (0: unknown) and `parent` say where it stands in its chain.
+  Page& entry(NamespaceId ns, const Key& key, std::uint64_t length, const Page* parent);
+  void show_set(const Residence& set);  // to readers of the index, or its new place
+  void conceal_set(const Residence& set);
+  std::uint64_t sets_in_index(const Form& form, ClassId cls) const;  // of one class-set, beside set 0
+  SetNumber set_number(const Form& form, ClassId cls, std::size_t shard) const;
+  void leave_space(const Page& page);  // its space has one entry less
   void link_parent(Page& page, const std::optional<Key>& parent);
   void prune(Page* page);  // drops the entry, and lost ancestors, when nothing hangs on it
   void occupy(Page& page);
@@ -358,11 +388,18 @@ struct Node::State {
   std::uint64_t page_payload(const Page& page) const;
   std::uint64_t point_payload(const Page& page) const;
   void free_if_unused(Residence& residence);
+  bool readers_there() const { return world.readers != nullptr && world.readers->clients() != 0; }
+  // Frees what no reader names any more. Returns how many residences went. Cost: one scan of all lease words.
+  std::size_t ask_readers();
+  std::size_t use_touches();  // of readers
   void tell_waiters(Residence& residence);
   void remove_tree(Page& page);
   void unpin_page(Page& page);
   std::size_t sweep(std::size_t visits_max);
   CandidateId candidate(const Page& page, CandidateKind kind, ClassId cls = ClassId{}) const;
+  Page& page_of(CandidateId id) const {
+    return pages.at(PageNumber(static_cast<std::uint32_t>(id.value() / 64)));
+  }
   void push_event(EventKind kind, const Page& page, Presence classes, Cause cause = Cause::kNeverStored);
   void queue_event(Event event);
   void push_cleared(FormId form, NamespaceId ns);
@@ -390,6 +427,8 @@ struct Node::State {
   bool never_fits(const Need& need) const;
   bool compact(const Need& need, std::uint64_t& budget_bytes);
   bool evict_one(const Need& need);
+  bool evict_some(const Need& need);
+  bool freeze_for(const std::vector<Move>& moves);
   bool evict_dead_weight(const Need& need);
   bool evictable(CandidateId id, const Need& need);
   bool may_shrink(NamespaceId id, std::uint64_t bytes, const Need& need) const;

@@ -148,7 +148,8 @@ Node::State::Admission Node::State::admit(const StoreRequest& request, const Sto
 
 Residence& Node::State::new_residence(const StoreRequest& request, const StoreItem& item,
                                       std::vector<SlotId> slots) {
-  Page& page = entry(request.ns, item.key);
+  const Page* parent = item.parent ? &entry(request.ns, *item.parent, item.length - 1, nullptr) : nullptr;
+  Page& page = entry(request.ns, item.key, item.length, parent);
   page.length = item.length;
   if (item.external.size != 0) page.external = item.external;
   link_parent(page, item.parent);
@@ -172,6 +173,7 @@ Residence& Node::State::new_residence(const StoreRequest& request, const StoreIt
   set.deadline = later(now(), options.reservation_ttl);
   residence_deadlines.emplace(set.deadline, set.id);
   page.sets[item.cls.value()] = &set;
+  sets_promised += sets_in_index(*page.form, item.cls);
   stats.payload_bytes += set.payload_bytes;
   space_of(request.ns).bytes += set.payload_bytes;
   residences.emplace(set.id, std::move(made));
@@ -393,6 +395,7 @@ bool Node::State::reattach(Residence& set) {
   set.page = page;
   set.state = ResidenceState::kWriting;
   page->sets[set.cls.value()] = &set;
+  sets_promised += sets_in_index(*page->form, set.cls);
   space_of(set.ns).bytes += set.payload_bytes;
   return true;
 }
@@ -402,6 +405,9 @@ void Node::State::shard_written(Residence& set, ShardId shard) {
   if (!current(*set.page)) {
     if (TIERCEL_FAULT(old_epoch_publishes)) {
       set.page->birth = space_of(set.ns).combined_mark();
+      leave_space(*set.page);
+      pages.rehome(*set.page, current_space(space_of(set.ns)));
+      ++space_of(set.ns).entries;
     } else {
       ++stats.stale_commits;
       return abort_residence(set.id, Ending::kStale);

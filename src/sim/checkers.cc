@@ -21,6 +21,8 @@ std::vector<std::unique_ptr<Checker>> all_checkers() {
   all.push_back(stats_checker());
   all.push_back(policy_checker());
   all.push_back(books_checker());
+  all.push_back(orders_checker());
+  all.push_back(lookup_checker());
   return all;
 }
 

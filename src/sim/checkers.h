@@ -54,6 +54,13 @@ std::unique_ptr<Checker> stats_checker();
 // Pins, minima and maxima of namespaces, advice within what was asked.
 std::unique_ptr<Checker> policy_checker();
 
+// The compact page index says what the model says, to its owner and to readers of its memory, and that is
+// what is resident.
+std::unique_ptr<Checker> lookup_checker();
+
+// The memory orders of leases, walked through in all interleavings, break none.
+std::unique_ptr<Checker> orders_checker();
+
 // The node finds nothing wrong in its own books.
 std::unique_ptr<Checker> books_checker();
 

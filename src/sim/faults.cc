@@ -39,6 +39,8 @@ constexpr Fault kFaults[] = {
     {"store_skips_last_layer", "bytes", 9, 5000, "window"},
     {"checksum_first_half_only", "delivered", 12, 5000, "window"},
     {"slot_handed_out_twice", "index", 2, 5000, "hybrid"},
+    {"weak_lease_order", "orders", 1, 50, "full"},
+    {"scan_before_bump", "orders", 1, 50, "full"},
     {"release_forgets_bytes", "index", 10, 5000, "window_state"},
 };
 

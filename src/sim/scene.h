@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "index/test_compared_index.h"
 #include "node/node.h"
 #include "os/clock.h"
 #include "sim/book.h"
@@ -183,6 +184,7 @@ struct Scene {
   std::unique_ptr<SimDevice> device;
   std::unique_ptr<SimArena> arena;
   std::unique_ptr<SimExecutor> executor;
+  std::unique_ptr<ComparedIndex> index;  // the compact one, asked beside the model
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Node> node;
   // -- clients and what they have under way --

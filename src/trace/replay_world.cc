@@ -55,8 +55,10 @@ Result<std::uint64_t> extents_for(const StorageForm& form, const Sizes& sizes,
                       form.spec.model_type, cls.name, format_size(cls.record_bytes), extents_each,
                       format_size(kExtentBytes), kRecordExtentsMax,
                       format_size(kRecordExtentsMax * kExtentBytes)));
-    const auto extents = slot <= kExtentBytes ? ceil_div(records, kExtentBytes / slot) + 1
-                                              : checked_mul(records, extents_each).value_or(kSizeMax);
+    const auto extents =
+        slot <= kExtentBytes
+            ? ceil_div(records, std::min(kExtentBytes / slot, slots_per_extent_max(kExtentsMax))) + 1
+            : checked_mul(records, extents_each).value_or(kSizeMax);
     total = std::min(total + std::min(extents, kSizeMax), kSizeMax);
   }
   if (total > kExtentsMax)
@@ -94,7 +96,8 @@ Result<std::unique_ptr<ReplayWorld>> ReplayWorld::open(const Trace& trace, const
       PatternDevice::create(form, std::max<std::uint64_t>(sizes.longest_request, 1), options.page_bytes));
   NodeOptions node_options;
   node_options.index_pages_max = sizes.unique_pages + kSpare;
-  node_options.history_entries = sizes.unique_pages + kSpare;  // nothing is ever forgotten
+  node_options.index_records_max = node_options.index_pages_max;  // however short the chains
+  node_options.history_entries = sizes.unique_pages + kSpare;     // nothing is ever forgotten
   node_options.advice_entries = 4 * (sizes.unique_pages + kSpare);
   node_options.host_bytes = (extents + ceil_div(book_bytes(node_options), kExtentBytes)) * kExtentBytes;
   node_options.extent_bytes = kExtentBytes;
