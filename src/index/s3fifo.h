@@ -8,16 +8,18 @@
 // fill the small queue. Uses by one request count once. Without a capacity the shares are of what is
 // resident.
 //
-// Threads: one thread. Cost: touched O(1), else O(log n). victim visits its answer, and otherwise only
-// entries that it moves, each at the price of an earlier touch: over any run, at most one a call and one a
-// touch.
+// Threads: one thread. Cost: O(1) amortised (queues are arrays, their entries move together when one is
+// full). victim visits its answer, and otherwise only entries that it moves, each at the price of an earlier
+// touch: over any run, at most one a call and one a touch; and those refused, at each call. Memory: kBytes a
+// candidate and a ghost for each evicted one (ghost_list.h).
 #pragma once
 
-#include <map>
-#include <unordered_map>
+#include <vector>
 
 #include "index/ghost_list.h"
 #include "index/policy.h"
+#include "index/policy_fifo.h"
+#include "index/policy_slots.h"
 
 namespace tiercel {
 
@@ -33,42 +35,47 @@ class S3FifoPolicy final : public EvictionPolicy {
   void departed(CandidateId id, Departure how) override;
   std::optional<CandidateId> victim(const Access& access, const Eligible& eligible) override;
   std::uint64_t visited() const override { return visited_; }
-  std::uint64_t bytes_per_candidate() const override { return sizeof(Entry); }
+  std::uint64_t bytes_per_candidate() const override { return kBytes; }
 
  private:
-  // The entries a scan has to look at, oldest first: those that may go, and in the small queue those that
+  using Slot = CandidateSlots::Slot;
+  // Marked are the entries that a scan has to look at: those that may go, and in the small queue those that
   // have earned the main queue.
   struct Queue {
-    std::map<std::uint64_t, CandidateId> scanned;
+    MarkedFifo entries;
     std::uint64_t units = 0;  // of all its entries
   };
   struct Entry {
-    CandidateName name;
-    std::uint64_t units;
-    std::uint64_t tick;  // its place in its queue
-    std::uint64_t sequence;
-    bool in_main;
+    Key key;
+    std::uint64_t units = 0;
+    std::uint64_t sequence = 0;  // of its last use
+    CandidateId id;
+    std::uint32_t place = 0;  // in its queue
+    CandidateKind kind = CandidateKind::kPage;
+    bool in_main = false;
     bool evictable = false;
-    unsigned uses = 0;
+    std::uint8_t uses = 0;
   };
+  static constexpr std::uint64_t kBytes = sizeof(Entry) + MarkedFifo::kBytes + CandidateSlots::kBytes;
 
-  Entry& resident(CandidateId id);
+  Slot resident(CandidateId id) const;
   Queue& queue_of(const Entry& entry) { return entry.in_main ? main_ : small_; }
   std::uint64_t units_of(std::uint64_t bytes) const;
   std::uint64_t small_share() const;
   std::uint64_t main_share() const;
-  // Enters or leaves `scanned` as its state asks.
-  void place(CandidateId id, const Entry& entry);
+  void enter(Slot slot, bool in_main);  // behind all others
+  void leave(const Entry& entry);
+  void mark(const Entry& entry);  // as its state asks
   // Walks the small queue while it holds at least `floor` units.
   std::optional<CandidateId> small_victim(std::uint64_t floor, const Eligible& eligible);
   std::optional<CandidateId> main_victim(const Eligible& eligible);
 
   PolicyOptions options_;
-  std::unordered_map<CandidateId, Entry> entries_;
+  CandidateSlots slots_;
+  std::vector<Entry> entries_;  // by slot
   Queue small_;
   Queue main_;
   GhostList ghosts_;
-  std::uint64_t tick_ = 0;
   std::uint64_t visited_ = 0;
 };
 

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <deque>
+#include <list>
 #include <map>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "index/policy_crowd.h"
+#include "index/s3fifo_model.h"
 #include "index/test_flat.h"
 
 namespace tiercel {
@@ -162,6 +165,116 @@ TEST(S3Fifo, AnInnerPageThatEarnedTheMainQueueLeavesTheSmallOneAlthoughItMayNotG
   policy.set_evictable(candidate_id(3), true);
   policy.departed(candidate_id(2), Departure::kEvicted);
   EXPECT_EQ(policy.victim({9, Time{0}}, kAll), candidate_id(3));
+}
+
+TEST(S3Fifo, GivesEveryAnswerOfOrderedMapsWhateverItIsTold) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    // Unlimited, one, a few, many units; pages and bytes.
+    const std::uint64_t capacity = std::vector<std::uint64_t>{0, 1, 20, 500, 100'000}[seed % 5];
+    S3FifoPolicy policy({capacity, seed % 3 == 0, seed});
+    ModelS3Fifo model({capacity, seed % 3 == 0, seed});
+    Crowd one(policy, seed);
+    Crowd two(model, seed);
+    for (int i = 0; i < 10'000; ++i) {
+      one.step();
+      two.step();
+      const auto id = one.ask();
+      ASSERT_EQ(id, two.ask()) << "seed " << seed << " step " << i;
+      if (!id || i % 8 != 0) continue;
+      one.depart(*id, Departure::kEvicted);
+      two.depart(*id, Departure::kEvicted);
+    }
+  }
+}
+
+// ---- what it stands on ----
+
+TEST(GhostList, KeepsTheYoungestNamesWithinItsLimit) {
+  GhostList ghosts;
+  std::list<std::pair<std::uint64_t, std::uint64_t>> naive;  // name, units
+  std::uint64_t units = 0;
+  Prng prng(5);
+  const auto name = [](std::uint64_t n) {
+    return CandidateName{Key{{n / 3, n}}, n % 3 == 0 ? CandidateKind::kPage : CandidateKind::kPoint};
+  };
+  for (int i = 0; i < 200'000; ++i) {
+    const std::uint64_t n = prng.below(3000);
+    const auto known =
+        std::find_if(naive.begin(), naive.end(), [&](const auto& each) { return each.first == n; });
+    const bool is_known = known != naive.end();
+    if (is_known) {
+      units -= known->second;
+      naive.erase(known);
+    }
+    if (prng.chance(0.4)) {
+      ASSERT_EQ(ghosts.forget(name(n)), is_known);
+    } else {
+      const std::uint64_t own = 1 + prng.below(9);
+      const std::uint64_t limit = i / 1000 % 2 == 0 ? 2000 : 200;
+      ghosts.remember(name(n), own, limit);
+      naive.emplace_back(n, own);
+      for (units += own; units > limit; naive.pop_front()) units -= naive.front().second;
+    }
+    ASSERT_EQ(ghosts.units(), units);
+  }
+  EXPECT_LT(ghosts.looked_at(), 10 * 200'000u) << "places of its table";
+}
+
+TEST(NumberSet, FindsTheNextOneAsAnOrderedSetDoes) {
+  Prng prng(6);
+  for (const std::uint64_t size : {1U, 64U, 65U, 4096U, 4097U, 300'000U}) {
+    NumberSet numbers;
+    numbers.reset(size / 2 + 1);
+    std::set<std::uint64_t> naive;
+    for (int i = 0; i < 20'000; ++i) {
+      if (i == 10'000) numbers.grow(size);
+      const std::uint64_t number = prng.below(i < 10'000 ? size / 2 + 1 : size);
+      if (prng.chance(i / 1000 % 2 == 0 ? 0.9 : 0.1)) {
+        numbers.insert(number);
+        naive.insert(number);
+      } else {
+        numbers.erase(number);
+        naive.erase(number);
+      }
+      const std::uint64_t from = prng.below(size + 2);
+      const auto next = naive.lower_bound(from);
+      ASSERT_EQ(numbers.next(from), next == naive.end() ? NumberSet::kNone : *next) << size << " " << from;
+      ASSERT_EQ(numbers.contains(number), naive.contains(number));
+    }
+  }
+}
+
+TEST(MarkedFifo, MovesAtMostOneEntryACallAndKeepsTheirOrder) {
+  MarkedFifo queue;
+  std::vector<std::uint32_t> places(1000);
+  std::list<CandidateSlots::Slot> naive;
+  Prng prng(7);
+  std::uint64_t moved = 0;
+  std::uint64_t pushed = 0;
+  const auto push = [&](CandidateSlots::Slot slot) {
+    places[slot] = queue.push(slot, [&](CandidateSlots::Slot each, std::uint32_t place) {
+      places[each] = place;
+      ++moved;
+    });
+    queue.mark(places[slot], slot % 2 == 0);
+    naive.push_back(slot);
+    ++pushed;
+  };
+  for (CandidateSlots::Slot slot = 0; slot < 1000; ++slot) push(slot);
+  for (int i = 0; i < 100'000; ++i) {
+    const auto slot = static_cast<CandidateSlots::Slot>(i < 50'000 ? prng.below(1000) : naive.front());
+    queue.remove(places[slot]);
+    naive.remove(slot);
+    push(slot);
+  }
+  EXPECT_LE(moved, pushed);
+  std::uint64_t at = queue.next(0);
+  for (const CandidateSlots::Slot slot : naive) {
+    if (slot % 2 != 0) continue;
+    ASSERT_EQ(queue.at(at), slot);
+    at = queue.next(at + 1);
+  }
+  EXPECT_EQ(at, MarkedFifo::kNone);
 }
 
 }  // namespace
