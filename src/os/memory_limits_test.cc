@@ -166,6 +166,9 @@ TEST(MemoryLimits, AContainersOwnViewIsFollowed) {
         std::tuple("/gone/away", "/", "/sys/fs/cgroup/memory/memory.limit_in_bytes")}) {
     Tree tree;
     tree.v1(group, root).file(file, "77");
+    for (const char* elsewhere :
+         {"/sys/fs/cgroup/memoryd", "/sys/fs/x"})  // what a careless path would lead to
+      tree.file(std::string(elsewhere) + "/memory.limit_in_bytes", "5");
     EXPECT_EQ(tree.room().bytes, 77U) << group << " seen at " << root;
   }
 }
