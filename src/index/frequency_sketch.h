@@ -12,6 +12,8 @@ namespace tiercel {
 
 class FrequencySketch final {
  public:
+  static constexpr std::uint64_t kEntryBytes = 16;  // at most, of the most entries covered
+
   explicit FrequencySketch(std::uint64_t seed);
   // Room for `entries` names in the cache and their halving period. Grows only, and keeps what is counted.
   void cover(std::uint64_t entries);

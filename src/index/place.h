@@ -1,4 +1,5 @@
-// A place in an eviction order, and an ordered set of places: what lru and tinylfu keep their queues in.
+// A place in an eviction order, and an ordered set of places: what tinylfu keeps its queues in, and what
+// defines the order of lru.
 //
 // Threads: plain values.
 #pragma once
@@ -23,5 +24,6 @@ struct Place {
 };
 
 using PlaceSet = std::set<Place>;
+constexpr std::uint64_t kPlaceBytes = 80;  // of a node: links, place, what an allocator adds
 
 }  // namespace tiercel

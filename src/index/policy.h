@@ -27,8 +27,9 @@ namespace tiercel {
 class ReuseModel;
 
 // The node's own name for a candidate: number of its page × 64 + tag, where tag 0 is the page, 1 its resume
-// point and 2 + class its window record of that class. Page numbers are dense, below 2^32 and reused after a
-// departure: policies keep arrays as long as the largest number told. Never reused while resident.
+// point and 2 + class its window record of that class. Page numbers are dense, below 2^32 - 1, and used again
+// once nothing resident has one or names it as its page or parent: policies keep arrays as long as the
+// largest number told.
 using CandidateId = Id<struct CandidateTag, std::uint64_t>;
 
 constexpr std::uint64_t kCandidateTags = 64;

@@ -162,6 +162,30 @@ TEST_P(PolicyContract, VisitsABoundedNumberOfEntriesOnALongSkewedWorkload) {
   EXPECT_LE(policy->visited(), visits_per_call() * calls + uses);
 }
 
+// What headers say of refusals: each that may go is asked about at most twice a call, beside value's sample;
+// what may not go, never.
+TEST_P(PolicyContract, AsksAboutEachThatMayGoAtMostTwiceACallAndAboutNoOther) {
+  constexpr std::uint64_t kPages = 3000;
+  const auto policy = make(kPages);
+  for (std::uint64_t number = 0; number < kPages; ++number) {
+    const CandidateId id = candidate_id(number);
+    policy->stored({id, CandidateKind::kPage, Key{{mix64(number), 1}}, 1, 1 + number % 50, id, std::nullopt},
+                   {1 + number / 50, Time{0}});
+    policy->set_evictable(id, number % 10 == 3);
+  }
+  for (int call = 0; call < 20; ++call) {
+    std::uint64_t asked = 0;
+    const auto refuse = [&](CandidateId id) {
+      EXPECT_EQ(page_number(id) % 10, 3U);
+      ++asked;
+      return false;
+    };
+    EXPECT_FALSE(policy->victim({100, Time{0}}, refuse));
+    EXPECT_LE(asked, 2 * kPages / 10 + ValuePolicy::kSample);
+  }
+  EXPECT_LE(policy->visited(), kPages);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, PolicyContract,
                          testing::Values(PolicyKind::kLru, PolicyKind::kS3Fifo, PolicyKind::kTinyLfu,
                                          PolicyKind::kValue),

@@ -17,9 +17,9 @@ TinyLfuPolicy::TinyLfuPolicy(const PolicyOptions& options) : options_(options), 
 }
 
 TinyLfuPolicy::Entry& TinyLfuPolicy::resident(CandidateId id) {
-  const auto found = entries_.find(id);
-  TIERCEL_CHECK(found != entries_.end());
-  return found->second;
+  const CandidateSlots::Slot slot = slots_.find(id);
+  TIERCEL_CHECK(slot != CandidateSlots::kNone);
+  return entries_[slot];
 }
 
 std::uint64_t TinyLfuPolicy::units_of(std::uint64_t bytes) const {
@@ -68,14 +68,18 @@ std::uint64_t TinyLfuPolicy::settle_window(const Access& access, bool unconteste
 }
 
 void TinyLfuPolicy::stored(const Candidate& candidate, const Access& access) {
-  const Entry entry{name_of(candidate).hash(), units_of(candidate.bytes),
-                    access.sequence,           Place{access.sequence, ~candidate.length, 0, candidate.id},
-                    Segment::kWindow,          false};
-  const auto [at, added] = entries_.try_emplace(candidate.id, entry);
-  TIERCEL_CHECK(added);
-  sketch_.cover(entries_.size());
+  const CandidateSlots::Slot slot = slots_.add(candidate.id);
+  if (slot == entries_.size()) entries_.emplace_back();
+  Entry& entry = entries_[slot];
+  entry = Entry{};
+  entry.hash = name_of(candidate).hash();
+  entry.units = units_of(candidate.bytes);
+  entry.sequence = access.sequence;
+  entry.place.shallowness = ~candidate.length;
+  entry.place.id = candidate.id;
+  sketch_.cover(slots_.size());
   sketch_.add(entry.hash);
-  enter(at->second, Segment::kWindow, access.sequence);
+  enter(entry, Segment::kWindow, access.sequence);
   // Whether the new one may go is not said yet: only into free room.
   settle_window(access, false);
 }
@@ -117,7 +121,7 @@ void TinyLfuPolicy::set_evictable(CandidateId id, bool evictable) {
 
 void TinyLfuPolicy::departed(CandidateId id, Departure) {
   leave(resident(id));
-  entries_.erase(id);
+  slots_.remove(id);
 }
 
 std::optional<CandidateId> TinyLfuPolicy::oldest(const Queue& from, const Eligible& eligible) {

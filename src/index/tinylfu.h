@@ -7,16 +7,19 @@
 // for moves to probation without a contest. Uses by one request count once; its deepest page is its oldest.
 // Without a capacity the shares are of what is resident.
 //
-// Threads: one thread. Cost: O(log n). victim visits at most two entries, and each candidate once more in
-// its residency, when it leaves the window without a contest.
+// Threads: one thread. Cost: O(log n), in ordered sets of places; a halving of the sketch amortised. victim
+// visits at most two entries, and each candidate once more in its residency, when it leaves the window
+// without a contest; and those refused, at each call. Memory: kBytes a candidate that may go, a set's node
+// less for one that may not.
 #pragma once
 
 #include <array>
-#include <unordered_map>
+#include <vector>
 
 #include "index/frequency_sketch.h"
 #include "index/place.h"
 #include "index/policy.h"
+#include "index/policy_slots.h"
 
 namespace tiercel {
 
@@ -32,7 +35,7 @@ class TinyLfuPolicy final : public EvictionPolicy {
   void departed(CandidateId id, Departure how) override;
   std::optional<CandidateId> victim(const Access& access, const Eligible& eligible) override;
   std::uint64_t visited() const override { return visited_; }
-  std::uint64_t bytes_per_candidate() const override { return sizeof(Entry); }
+  std::uint64_t bytes_per_candidate() const override { return kBytes; }
 
  private:
   enum class Segment : std::uint8_t { kWindow, kProbation, kProtected };
@@ -42,13 +45,15 @@ class TinyLfuPolicy final : public EvictionPolicy {
     std::uint64_t units = 0;
   };
   struct Entry {
-    std::uint64_t hash;
-    std::uint64_t units;
-    std::uint64_t sequence;  // of its last use
+    std::uint64_t hash = 0;
+    std::uint64_t units = 0;
+    std::uint64_t sequence = 0;  // of its last use
     Place place;
-    Segment segment;
-    bool evictable;
+    Segment segment = Segment::kWindow;
+    bool evictable = false;
   };
+  static constexpr std::uint64_t kBytes =
+      sizeof(Entry) + CandidateSlots::kBytes + 2 * kPlaceBytes + FrequencySketch::kEntryBytes;
   struct Shares {
     std::uint64_t window;
     std::uint64_t main;
@@ -69,7 +74,8 @@ class TinyLfuPolicy final : public EvictionPolicy {
 
   PolicyOptions options_;
   FrequencySketch sketch_;
-  std::unordered_map<CandidateId, Entry> entries_;
+  CandidateSlots slots_;
+  std::vector<Entry> entries_;  // by slot
   std::array<Queue, 3> queues_;
   std::uint64_t tick_ = 0;
   std::uint64_t visited_ = 0;

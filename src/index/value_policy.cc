@@ -27,26 +27,22 @@ ValuePolicy::ValuePolicy(const PolicyOptions& options)
 // ---- what it is told ----
 
 ValuePolicy::Slot ValuePolicy::resident(CandidateId id) const {
-  const auto found = slots_.find(id);
-  TIERCEL_CHECK(found != slots_.end() && entries_[found->second].resident);
-  return found->second;
+  const Slot slot = slots_.find(id);
+  TIERCEL_CHECK(slot != kNoSlot && entries_[slot].resident);
+  return slot;
 }
 
 ValuePolicy::Slot ValuePolicy::entry_of(CandidateId id) {
-  const auto [at, fresh] = slots_.try_emplace(id, kNoSlot);
-  if (!fresh) return at->second;
-  if (free_.empty()) {
-    at->second = static_cast<Slot>(entries_.size());
+  if (const Slot known = slots_.find(id); known != kNoSlot) return known;
+  const Slot slot = slots_.add(id);
+  if (slot == entries_.size()) {
     entries_.emplace_back();
-  } else {
-    at->second = free_.back();
-    free_.pop_back();
-    entries_[at->second] = Entry{};
+    may_go_.grow(entries_.capacity());
   }
-  Entry& entry = entries_[at->second];
-  entry.id = id;
-  entry.page = at->second;
-  return at->second;
+  entries_[slot] = Entry{};
+  entries_[slot].id = id;
+  entries_[slot].page = slot;
+  return slot;
 }
 
 void ValuePolicy::forget_if_unused(Slot slot) {
@@ -54,8 +50,7 @@ void ValuePolicy::forget_if_unused(Slot slot) {
     const Entry& entry = entries_[slot];
     if (entry.resident || entry.children != 0 || entry.hangers != 0) return;
     const Slot parent = entry.parent;
-    slots_.erase(entry.id);
-    free_.push_back(slot);
+    slots_.remove(entry.id);
     if (parent != kNoSlot) --entries_[parent].children;
     slot = parent;
   }
@@ -93,7 +88,6 @@ void ValuePolicy::stored(const Candidate& candidate, const Access& access) {
   entry.resident = true;
   entry.evictable = false;
   entry.by_points = candidate.by_points;
-  entry.length = candidate.length;
   entry.bytes = candidate.bytes;
   entry.page_tokens = candidate.page_tokens;
   entry.prospect = kOnceStored;
@@ -119,6 +113,11 @@ void ValuePolicy::resized(CandidateId id, std::uint64_t bytes) { entries_[reside
 void ValuePolicy::set_evictable(CandidateId id, bool evictable) {
   const Slot slot = resident(id);
   entries_[slot].evictable = evictable;
+  if (evictable) {
+    may_go_.insert(slot);
+  } else {
+    may_go_.erase(slot);
+  }
   place(slot);
 }
 
@@ -126,6 +125,7 @@ void ValuePolicy::departed(CandidateId id, Departure) {
   const Slot slot = resident(id);
   Entry& entry = entries_[slot];
   unlist(entry);
+  may_go_.erase(slot);
   entry.resident = false;
   const Slot page = entry.page;
   if (page != slot) {
@@ -135,8 +135,7 @@ void ValuePolicy::departed(CandidateId id, Departure) {
       entries_[page].point = kNoSlot;
     }
     place(page);
-    slots_.erase(id);
-    free_.push_back(slot);
+    slots_.remove(id);
     forget_if_unused(page);
     return;
   }
@@ -225,10 +224,10 @@ std::optional<CandidateId> ValuePolicy::victim(const Access& access, const Eligi
   last_sequence_ = std::max(last_sequence_, access.sequence);
   if (const auto id = worthless_victim(eligible)) return id;
   if (const auto id = valued_victim(eligible)) return id;
-  for (const Entry& entry : entries_) {
-    if (!entry.resident || !entry.evictable || !eligible(entry.id)) continue;
+  for (std::uint64_t slot = may_go_.next(0); slot != NumberSet::kNone; slot = may_go_.next(slot + 1)) {
+    if (!eligible(entries_[slot].id)) continue;
     ++visited_;
-    return entry.id;
+    return entries_[slot].id;
   }
   return std::nullopt;
 }
@@ -250,13 +249,20 @@ std::optional<CandidateId> ValuePolicy::valued_victim(const Eligible& eligible) 
     Slot slot;
   };
   std::array<Drawn, kSample> drawn;
-  std::size_t count = 0;
   const bool all = valued_.size() <= kSample;
-  for (std::size_t i = 0; i < std::min(valued_.size(), kSample); ++i) {
-    const Slot slot = valued_[all ? i : prng_.below(valued_.size())];
-    if (!eligible(entries_[slot].id)) continue;
+  const std::size_t draws = std::min(valued_.size(), kSample);
+  for (std::size_t i = 0; i < draws; ++i) {
+    drawn[i].slot = valued_[all ? i : prng_.below(valued_.size())];
+    const char* const entry = reinterpret_cast<const char*>(&entries_[drawn[i].slot]);
+    __builtin_prefetch(entry);
+    __builtin_prefetch(entry + sizeof(Entry) - 1);
+  }
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < draws; ++i) {
+    const Entry& entry = entries_[drawn[i].slot];
+    if (!eligible(entry.id)) continue;
     ++visited_;
-    drawn[count++] = {worth(entries_[slot]), slot};
+    drawn[count++] = {worth(entry), drawn[i].slot};
   }
   if (count == 0) return std::nullopt;
   const auto least = [&]() -> Drawn& {

@@ -6,17 +6,19 @@
 // the shorter one. Any other page, and a window record, is worth itself. Chances and their ages come from a
 // reuse model; without one, from how often and how long ago.
 //
-// Threads: one thread. Cost: victim looks at kSample random candidates and measures kRechecks of them again,
-// beyond those refused; only where all drawn are refused does it look at the others. Measuring follows at
-// most kChainMost pages. The rest is O(1).
+// Threads: one thread. Cost: victim looks at kSample random candidates and measures kRechecks of them again;
+// beyond that it looks only at those refused: of pages worth nothing the latest until one is taken, and,
+// where all drawn are refused, the others in the order of their slots until one is taken. Measuring follows
+// at most kChainMost pages. The rest is O(1). Memory: kBytes a candidate, and as much for a page that is not
+// resident while something resident hangs on it.
 #pragma once
 
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "base/prng.h"
 #include "index/policy.h"
+#include "index/policy_slots.h"
 #include "index/reuse_model.h"
 
 namespace tiercel {
@@ -40,11 +42,11 @@ class ValuePolicy final : public EvictionPolicy {
   std::optional<CandidateId> victim(const Access& access, const Eligible& eligible) override;
   double going_rate() const override { return going_rate_; }
   std::uint64_t visited() const override { return visited_; }
-  std::uint64_t bytes_per_candidate() const override { return sizeof(Entry); }
+  std::uint64_t bytes_per_candidate() const override { return kBytes; }
 
  private:
-  using Slot = std::uint32_t;
-  static constexpr Slot kNoSlot = UINT32_MAX;
+  using Slot = CandidateSlots::Slot;
+  static constexpr Slot kNoSlot = CandidateSlots::kNone;
   enum class List : std::uint8_t { kNone, kWorthless, kValued };
   // A candidate; or a page that is not resident, which something resident hangs on.
   struct Entry {
@@ -57,13 +59,15 @@ class ValuePolicy final : public EvictionPolicy {
     Slot parent = kNoSlot;                    // of a page
     Slot point = kNoSlot;                     // on a page, at most one
     std::uint32_t children = 0, hangers = 0;  // of a page; hangers: its point and windows
-    std::uint64_t length = 0, bytes = 0, page_tokens = 1;
+    std::uint64_t bytes = 0, page_tokens = 1;
     Prospect prospect;
     std::uint64_t used = 0;           // the clock when it was stored or last used
     std::uint64_t sequence = 0;       // of that use
     double saved_tokens = 0;          // by a visit, as last measured
     std::uint64_t bytes_with_it = 0;  // of pages that would be worthless without it, as last measured
   };
+
+  static constexpr std::uint64_t kBytes = sizeof(Entry) + CandidateSlots::kBytes + sizeof(Slot);
 
   Slot resident(CandidateId id) const;
   Slot entry_of(CandidateId id);  // makes one that is not resident
@@ -85,10 +89,10 @@ class ValuePolicy final : public EvictionPolicy {
   const VisitAges& ages_;
   std::function<std::uint64_t(CandidateId)> bytes_now_;
   Prng prng_;
-  std::vector<Entry> entries_;
-  std::vector<Slot> free_;
-  std::unordered_map<CandidateId, Slot> slots_;
-  std::vector<Slot> worthless_, valued_;  // those that may go
+  CandidateSlots slots_;
+  std::vector<Entry> entries_;            // by slot
+  NumberSet may_go_;                      // slots
+  std::vector<Slot> worthless_, valued_;  // of those that may go
   double going_rate_ = 0;
   std::uint64_t last_sequence_ = 0;
   std::uint64_t visited_ = 0;
