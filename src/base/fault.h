@@ -7,8 +7,11 @@
 #ifdef TIERCEL_FAULTS
 namespace tiercel {
 bool fault_active(const char* name);  // defined by the test-only program
-}
+void pause_point();                   // too: what another process might do just then
+}  // namespace tiercel
 #define TIERCEL_FAULT(name) (::tiercel::fault_active(#name))
+#define TIERCEL_PAUSE() (::tiercel::pause_point())
 #else
 #define TIERCEL_FAULT(name) false
+#define TIERCEL_PAUSE() static_cast<void>(0)
 #endif

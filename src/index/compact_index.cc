@@ -384,6 +384,7 @@ void CompactIndex::drop_set(PageNumber page, SetNumber set) {
 }
 
 void CompactIndex::drop_further(Record& at, std::uint32_t cell, std::uint32_t set) {
+  if (TIERCEL_FAULT(dropped_set_stays)) return;
   compact::Word* link = &at.further;
   while ((link->load(kRelaxed) & kRowBit) != 0) {
     ++visited_;
@@ -393,7 +394,7 @@ void CompactIndex::drop_further(Record& at, std::uint32_t cell, std::uint32_t se
       link = &of.next;
       continue;
     }
-    if (!TIERCEL_FAULT(row_keeps_address)) of.address[cell].store(0, kRelease);
+    of.address[cell].store(0, kRelease);
     for (const compact::Word& address : of.address)
       if (address.load(kRelaxed) != 0) return;
     link->store(of.next.load(kRelaxed), kRelease);

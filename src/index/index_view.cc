@@ -161,7 +161,7 @@ void IndexView::add_further_classes(const Record& at, std::array<std::uint64_t, 
 bool IndexView::try_run(SpaceId space, std::uint32_t number, std::span<const Key> keys,
                         std::span<FoundPage> found, bool owner, std::size_t& taken) const {
   const Record& at = record(number / kCells);
-  const std::uint32_t version = at.version.load(kAcquire);
+  std::uint32_t version = at.version.load(kAcquire);
   if (version % 2 != 0) return false;
   const std::uint32_t first_cell = number % kCells;
   const std::uint32_t visible = at.visible.load(kAcquire);
@@ -175,7 +175,11 @@ bool IndexView::try_run(SpaceId space, std::uint32_t number, std::span<const Key
       classes[first_cell + i] = at.first[first_cell + i].load(kAcquire) != 0 ? 1 : 0;
     add_further_classes(at, classes);
   }
-  if (!TIERCEL_FAULT(seqlock_not_repeated) && at.version.load(kRelaxed) != version) return false;
+  TIERCEL_PAUSE();
+  if (TIERCEL_FAULT(seqlock_not_repeated))
+    version = at.version.load(kRelaxed);
+  else if (at.version.load(kRelaxed) != version)
+    return false;
   for (std::size_t i = 0; i < run; ++i) {
     const std::size_t cell = first_cell + i;
     const bool shown = owner || (visible >> cell & 1) != 0;

@@ -62,6 +62,7 @@ void reopen_memory(Scene& scene);
 Status close_client(Scene& scene, std::size_t client);
 
 // -- the world --
+void act_reader(Scene& scene);
 void run_tasks(Scene& scene);
 void poll_node(Scene& scene);
 void jump_clock(Scene& scene);

@@ -48,6 +48,7 @@ constexpr Choice kChoices[] = {
     {"close_session", close_session, 3},
     {"jump_clock", jump_clock, 12},
     {"damage", damage_record, 24},
+    {"reader", act_reader, 120},
     {"fail_device", fail_device, 10},
 };
 
@@ -89,6 +90,8 @@ std::uint64_t position_to_damage(Scene& scene, const ClassForm& cls, const SimOp
 
 }  // namespace
 
+void act_reader(Scene& scene) { scene.readers->act(scene); }
+
 void run_tasks(Scene& scene) { scene.executor->run_some(scene.prng.between(1, 10)); }
 
 void poll_node(Scene& scene) {
@@ -111,7 +114,9 @@ void damage_record(Scene& scene) {
   for (const AuditResidence& each : scene.view.before.residences) {
     if (each.state != ResidenceState::kResident || !each.page_visible) continue;
     const PageRecord* record = scene.book.find({each.ns, each.key});
-    if (record != nullptr && record->visible && !record->damaged.contains(each.cls)) sound.push_back(&each);
+    if (record != nullptr && record->visible && !record->damaged.contains(each.cls) &&
+        !scene.readers->holds(each.ns, each.key, each.cls, scene))
+      sound.push_back(&each);
   }
   if (sound.empty()) return;
   const Victim read = read_by_layered_load(scene, sound);

@@ -23,6 +23,7 @@ std::vector<std::unique_ptr<Checker>> all_checkers() {
   all.push_back(books_checker());
   all.push_back(orders_checker());
   all.push_back(lookup_checker());
+  all.push_back(readers_checker());
   return all;
 }
 

@@ -61,6 +61,9 @@ std::unique_ptr<Checker> lookup_checker();
 // The memory orders of leases, walked through in all interleavings, break none.
 std::unique_ptr<Checker> orders_checker();
 
+// Readers of the index get what they lease, whole, and it stays; nobody else's key is taken for a page's.
+std::unique_ptr<Checker> readers_checker();
+
 // The node finds nothing wrong in its own books.
 std::unique_ptr<Checker> books_checker();
 

@@ -10,21 +10,21 @@ namespace {
 constexpr Fault kFaults[] = {
     {"publish_before_all_classes", "mixture", 9, 5000, "sharded"},
     {"publish_before_all_shards", "mixture", 9, 5000, "sharded"},
-    {"skip_generation_check", "stale", 2, 5000, "full_state"},
+    {"skip_generation_check", "stale", 6, 5000, "full"},
     {"evict_under_lease", "leases", 2, 5000, "full"},
-    {"forget_budget_return", "budget", 4, 5000, "state"},
+    {"forget_budget_return", "budget", 6, 5000, "full_window"},
     {"serve_neighbour_page", "bytes", 6, 5000, "full_state"},
     {"count_damaged_as_hit", "delivered", 12, 5000, "window"},
     {"drop_a_reason", "reasons", 2, 5000, "full"},
-    {"reuse_slot_of_cancelled_load", "leases", 4, 5000, "state"},
-    {"attach_to_replaced_page", "mixture", 9, 5000, "full_state"},
+    {"reuse_slot_of_cancelled_load", "leases", 11, 5000, "full_window"},
+    {"attach_to_replaced_page", "mixture", 7, 5000, "full_state"},
     {"old_epoch_publishes", "stale", 3, 5000, "full_state"},
     {"remove_misses_descendants", "stale", 2, 5000, "full"},
     {"forget_session_charge", "budget", 11, 5000, "adapters"},
     {"leak_expired_reservation", "liveness", 10, 5000, "window_state"},
     {"lose_completion", "completions", 9, 5000, "state"},
     {"complete_twice", "completions", 2, 5000, "adapters"},
-    {"move_under_lease", "leases", 9, 5000, "big_snapshot"},
+    {"move_under_lease", "leases", 12, 5000, "big_snapshot"},
     {"index_keeps_evicted_set", "index", 1, 5000, "full_window"},
     {"resume_ignores_window", "resume", 2, 5000, "window"},
     {"drop_event", "events", 12, 5000, "full_window"},
@@ -42,9 +42,17 @@ constexpr Fault kFaults[] = {
     {"weak_lease_order", "orders", 1, 50, "full"},
     {"scan_before_bump", "orders", 1, 50, "full"},
     {"release_forgets_bytes", "index", 10, 5000, "window_state"},
+    {"tag_taken_as_hit", "readers", 10, 5000, "full"},
+    {"generation_not_bumped", "readers", 8, 5000, "big_snapshot"},
+    {"seqlock_not_repeated", "readers", 1, 5000, "window"},
+    {"child_count_wrong", "lookup", 9, 5000, "full_state"},
+    {"dropped_set_stays", "lookup", 9, 5000, "window_state"},
+    {"readers_not_asked", "readers", 12, 5000, "big_snapshot"},
+    {"move_under_reader", "readers", 12, 5000, "big_snapshot"},
 };
 
 std::string_view chosen;
+const std::function<void()>* at_pause = nullptr;
 
 }  // namespace
 
@@ -57,6 +65,7 @@ const Fault* find_fault(std::string_view name) {
 }
 
 void choose_fault(std::string_view name) { chosen = name; }
+void on_pause(const std::function<void()>* action) { at_pause = action; }
 
 bool has_fault_points() {
 #ifdef TIERCEL_FAULTS
@@ -71,5 +80,8 @@ bool has_fault_points() {
 #ifdef TIERCEL_FAULTS
 namespace tiercel {
 bool fault_active(const char* name) { return !sim::chosen.empty() && sim::chosen == name; }
+void pause_point() {
+  if (sim::at_pause != nullptr) (*sim::at_pause)();
+}
 }  // namespace tiercel
 #endif

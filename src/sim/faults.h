@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -22,6 +23,8 @@ const Fault* find_fault(std::string_view name);
 
 // Makes the fault happen from now on; empty: none. Only the build with fault points heeds it.
 void choose_fault(std::string_view name);
+// What happens at the next TIERCEL_PAUSE, and at each one after; null: nothing. Heeded as faults are.
+void on_pause(const std::function<void()>* action);
 // Whether this program was built with fault points.
 bool has_fault_points();
 

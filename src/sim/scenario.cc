@@ -192,6 +192,7 @@ Scenario make_scenario(std::string_view spec, std::uint64_t seed) {
   scenario.prompt_pages_max = prng.between(4, 14);
   choose_size(scenario, prng);
   choose_bounds(scenario, prng);
+  scenario.readers = static_cast<std::uint32_t>(prng.below(3));
   options.off = prng.chance(0.02);
   return scenario;
 }

@@ -45,6 +45,7 @@ struct Scenario {
   std::uint64_t arena_bytes = 0;
   SimExecutor::Options executor;
   Weather weather;
+  std::uint32_t readers = 0;  // of the index, in other processes
   std::uint32_t sessions = 3;
   std::uint32_t salts = 2;  // tenants among them
   bool quotas = false;      // namespaces with a minimum and a maximum of bytes

@@ -22,6 +22,7 @@
 #include "sim/book.h"
 #include "sim/coverage.h"
 #include "sim/engine.h"
+#include "sim/readers.h"
 #include "sim/scenario.h"
 #include "sim/world.h"
 
@@ -186,6 +187,7 @@ struct Scene {
   std::unique_ptr<SimExecutor> executor;
   std::unique_ptr<ComparedIndex> index;  // the compact one, asked beside the model
   std::unique_ptr<Engine> engine;
+  std::unique_ptr<Readers> readers;
   std::unique_ptr<Node> node;
   // -- clients and what they have under way --
   std::vector<Model> models;

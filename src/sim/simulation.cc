@@ -109,6 +109,7 @@ class Run final {
   std::optional<Caught> end() {
     using Phase = StepView::Phase;
     if (auto caught = drain()) return caught;
+    scene_.readers->end_all();
     for (std::size_t i = 0; i < scene_.clients.size(); ++i) {
       const auto close = [&] {
         TIERCEL_CHECK(close_client(scene_, i).ok());
