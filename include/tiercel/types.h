@@ -159,7 +159,7 @@ typedef struct tiercel_node_options {
   uint32_t sampled_one_in, selective_threshold;
   uint32_t
       copy_threads; /* 0: one under `control`, none under `caller` (copies then run inside tiercel_poll) */
-  uint32_t touch_threads; /* that touch the arena while it is opened; 0: one for each processor, at most 8 */
+  uint32_t touch_threads; /* that touch the arena while it is opened; 0: one for each processor, at most 16 */
   tiercel_policy policy;
   tiercel_write_policy write_policy;
   tiercel_verification verification;

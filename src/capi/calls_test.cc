@@ -154,6 +154,47 @@ TEST(CapiCalls, OptionsThatMakeNoSenseDoNotOpenANode) {
   EXPECT_EQ(node, nullptr);
 }
 
+TEST(CapiCalls, TheArenaIsOfTheKindAskedForAndOpeningTellsHowFarItIs) {
+  struct Told {
+    std::uint64_t calls = 0, done = 0, total = 0;
+    int answer = 0;
+  } told;
+  const auto progress = [](void* context, std::uint64_t done, std::uint64_t total) {
+    auto& to = *static_cast<Told*>(context);
+    ++to.calls;
+    EXPECT_GE(done, to.done);
+    to.done = done;
+    to.total = total;
+    return to.answer;
+  };
+  auto options = sized<tiercel_node_options>();
+  options.host_bytes = 16 << 20;
+  options.memory_kind = TIERCEL_MEMORY_SHARED;
+  options.touch_threads = 2;
+  options.progress = progress;
+  options.progress_context = &told;
+  tiercel_node* node = nullptr;
+  TIERCEL_OK_CALL(tiercel_node_open(&options, &node, error));
+  EXPECT_GE(told.calls, 1U);
+  EXPECT_EQ(told.done, told.total);
+  auto stats = sized<tiercel_stats>();
+  TIERCEL_OK_CALL(tiercel_stats_read(node, &stats, error));
+  EXPECT_EQ(stats.memory_kind, TIERCEL_MEMORY_SHARED);
+  EXPECT_LE(stats.page_kind, TIERCEL_PAGES_MIXED);
+  TIERCEL_OK_CALL(tiercel_node_close(node, error));
+
+  told = {};
+  told.answer = 1;
+  node = nullptr;
+  options.host_bytes = 256 << 20;
+  EXPECT_EQ(tiercel_node_open(&options, &node, nullptr), TIERCEL_CANCELLED);
+  EXPECT_EQ(node, nullptr);
+  options.host_bytes = std::uint64_t{1} << 44;  // no machine of today
+  options.index_pages_max = options.history_entries = options.advice_entries = 1024;
+  options.extent_bytes = 1 << 30;
+  EXPECT_EQ(tiercel_node_open(&options, &node, nullptr), TIERCEL_RESOURCE_EXHAUSTED);
+}
+
 TEST(CapiCalls, ATopologyHidesNoForgottenRank) {
   Program program;
   tiercel_spec* const spec = make_test_spec();

@@ -1,5 +1,6 @@
 #include "capi/core.h"
 
+#include <stop_token>
 #include <vector>
 
 #include <sys/random.h>
@@ -29,7 +30,10 @@ Duration duration_of(std::uint64_t nanoseconds) {
 }
 
 Core::Core(const CoreOptions& options)
-    : caller_drives_(options.caller_drives), off_(options.node.off), live_(clock_, memory_) {
+    : caller_drives_(options.caller_drives),
+      off_(options.node.off),
+      memory_kind_(options.memory),
+      live_(clock_, memory_) {
   if (options.copy_threads != 0) {
     executor_ = std::make_unique<WakingExecutor>(options.copy_threads, wake_);
   } else {
@@ -49,8 +53,8 @@ Result<std::shared_ptr<Core>> Core::open(const CoreOptions& options) {
         Node::open(options.node, World{core->clock_, *core->executor_, any, core->memory_, 1}));
     arena_bytes = sized->stats().arena_bytes;
   }
-  core->arena_ = std::make_unique<ByteArena>(arena_bytes);
-  World world{core->clock_, *core->executor_, *core->arena_, core->memory_, options.seed};
+  TIERCEL_RETURN_IF_ERROR(core->open_arena(options, arena_bytes));
+  World world{core->clock_, *core->executor_, core->arena_->extents(), core->memory_, options.seed};
   TIERCEL_ASSIGN_OR_RETURN(std::unique_ptr<Node> node, Node::open(options.node, world));
   core->peek([&](Live& live) {
     live.node = std::move(node);
@@ -59,6 +63,27 @@ Result<std::shared_ptr<Core>> Core::open(const CoreOptions& options) {
   });
   if (!options.caller_drives) core->control_ = std::thread([&c = *core] { c.control_loop(); });
   return core;
+}
+
+// Requires: whole extents.
+Status Core::open_arena(const CoreOptions& options, std::uint64_t bytes) {
+  MappedArenaOptions wanted;
+  wanted.kind = options.memory;
+  wanted.sizes.extent_bytes = options.node.extent_bytes;
+  wanted.sizes.extents = bytes / options.node.extent_bytes;
+  if (::getrandom(&wanted.epoch, sizeof wanted.epoch, 0) != sizeof wanted.epoch || wanted.epoch == 0)
+    wanted.epoch = 1;
+  wanted.touch.threads = options.touch_threads;
+  std::stop_source stop;
+  wanted.touch.stop = stop.get_token();
+  wanted.touch.progress = [&](std::uint64_t done, std::uint64_t total) {
+    if (options.progress && options.progress(done, total)) stop.request_stop();
+  };
+  auto opened = MappedArena::open(wanted);
+  if (!opened) return opened.error();
+  arena_.emplace(std::move(*opened));
+  page_kind_ = arena_->mapping().pages().kind;
+  return {};
 }
 
 Core::~Core() { close(); }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -16,7 +17,7 @@
 #include "capi/engine_memory.h"
 #include "capi/executors.h"
 #include "capi/live.h"
-#include "memory/arena.h"
+#include "memory/mapped_arena.h"
 #include "node/node.h"
 #include "os/clock.h"
 #include "os/thread_annotations.h"
@@ -31,11 +32,15 @@ struct CoreOptions {
   std::uint64_t seed = 1;
   bool caller_drives = false;  // no control thread
   unsigned copy_threads = 0;   // 0: copies run inside drive()
+  MappingKind memory = MappingKind::kAnonymous;
+  unsigned touch_threads = 0;  // 0: as os/mapping.h has it
+  // On the opening thread; true: give up.
+  std::function<bool(std::uint64_t done, std::uint64_t total)> progress;
 };
 
 class Core final {
  public:
-  // Errors: those of Node::open; resource_exhausted.
+  // Errors: those of Node::open and of MappedArena::open.
   static Result<std::shared_ptr<Core>> open(const CoreOptions& options);
   ~Core();
   Core(const Core&) = delete;
@@ -89,13 +94,17 @@ class Core final {
   Time now() const { return clock_.now(); }
   bool off() const { return off_; }
   EngineMemory& memory() { return memory_; }
-  Arena& arena() { return *arena_; }
+  // Requires: the node is not closed.
+  MappedArena& arena() { return *arena_; }
+  MappingKind memory_kind() const { return memory_kind_; }
+  PageKind page_kind() const { return page_kind_; }
 
  private:
   static constexpr Duration kTick = std::chrono::milliseconds(50);
   static constexpr Duration kTurn = std::chrono::milliseconds(1);
 
   explicit Core(const CoreOptions& options);
+  Status open_arena(const CoreOptions& options, std::uint64_t bytes);
   static Answer closed();
   std::size_t settle(Live& live);
   std::size_t step() TIERCEL_EXCLUDES(mutex_);
@@ -108,7 +117,9 @@ class Core final {
   Wake wake_;
   const bool caller_drives_;
   const bool off_;
-  std::unique_ptr<Arena> arena_;
+  const MappingKind memory_kind_;
+  PageKind page_kind_ = PageKind::kUnknown;
+  std::optional<MappedArena> arena_;
   std::unique_ptr<Executor> executor_;
   CallerExecutor* own_copies_ = nullptr;  // executor_, when drive() runs the copies
   std::thread control_;

@@ -132,7 +132,7 @@ TEST(CapiFormTable, ObjectsBecomePiecesInRecordOrder) {
 TEST(CapiFormTable, ObjectsOfOtherSizesDoNotFit) {
   const auto table = two_layers();
   std::vector<std::byte> bytes(64);
-  for (const std::uint64_t size : {0, 47, 49}) {
+  for (const std::uint64_t size : {0U, 47U, 49U}) {
     const tiercel_segment part = {bytes.data(), size};
     const tiercel_object whole = {&part, 1, TIERCEL_WHOLE, 0};
     bool fits = true;

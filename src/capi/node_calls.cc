@@ -64,8 +64,6 @@ Answer read_kinds(const tiercel_node_options& given, NodeOptions& node) {
   TIERCEL_RETURN_UNLESS_OK(check_enum("host_mode", given.host_mode, 0, TIERCEL_HOST_NONE));
   if (given.host_mode > TIERCEL_HOST_CACHE)
     return unsupported("open: host_mode: this library has no tier below the host; use `cache`");
-  if (given.memory_kind > TIERCEL_MEMORY_ANONYMOUS)
-    return unsupported("open: memory_kind: this library has anonymous memory only");
   return {};
 }
 
@@ -108,6 +106,12 @@ Answer read_node_options(const tiercel_node_options* options, CoreOptions& core)
   set(node.selective_threshold, given.selective_threshold);
   node.off = switched_off();
   set(core.seed, given.seed);
+  static_assert(static_cast<int>(MappingKind::kShared) == TIERCEL_MEMORY_SHARED - 1);
+  if (given.memory_kind != 0) core.memory = static_cast<MappingKind>(given.memory_kind - 1);
+  core.touch_threads = given.touch_threads;
+  if (given.progress != nullptr)
+    core.progress = [call = given.progress, context = given.progress_context](
+                        std::uint64_t done, std::uint64_t total) { return call(context, done, total) != 0; };
   core.caller_drives = given.threading == TIERCEL_THREADING_CALLER;
   core.copy_threads = given.copy_threads != 0 ? given.copy_threads : (core.caller_drives ? 0 : 1);
   return {};

@@ -81,6 +81,23 @@ void copy_bytes(const Stats& stats, tiercel_stats& out) {
   out.pinned_pages = stats.pinned_pages;
 }
 
+tiercel_page_kind page_kind_of(PageKind kind) {
+  switch (kind) {
+    case PageKind::kUnknown:
+      return TIERCEL_PAGES_UNKNOWN;
+    case PageKind::kSmall:
+      return TIERCEL_PAGES_SMALL;
+    case PageKind::kMixed:
+      return TIERCEL_PAGES_MIXED;
+    case PageKind::kCollapsed:
+    case PageKind::kTransparent:
+      return TIERCEL_PAGES_TRANSPARENT_HUGE;
+    case PageKind::kHugetlb:
+      return TIERCEL_PAGES_HUGETLB;
+  }
+  return TIERCEL_PAGES_UNKNOWN;
+}
+
 void copy_counts(const Stats& stats, tiercel_stats& out) {
   out.matches = stats.matches;
   out.hit_tokens = stats.hit_tokens;
@@ -124,8 +141,8 @@ tiercel_status tiercel_stats_read(tiercel_node* node, tiercel_stats* stats, tier
       return {};
     }));
     out.now_ns = static_cast<std::uint64_t>(node->core->now().count());
-    out.memory_kind = TIERCEL_MEMORY_ANONYMOUS;
-    out.page_kind = TIERCEL_PAGES_UNKNOWN;
+    out.memory_kind = static_cast<tiercel_memory_kind>(node->core->memory_kind()) + 1;
+    out.page_kind = page_kind_of(node->core->page_kind());
     out.off = node->core->off() ? 1 : 0;
     return write_sized("stats_read", out, stats);
   });

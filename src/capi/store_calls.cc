@@ -232,7 +232,7 @@ tiercel_status tiercel_reservation_spans(const tiercel_reservation* reservation,
         return {TIERCEL_NOT_FOUND,
                 fmt::format("reservation_spans: item {} was not accepted, or has ended", item)};
       const ClassForm& cls = reservation->table->form.classes[reservation->items[item].cls];
-      payload = payload_of(reservation->core->arena(), cls, places);
+      payload = payload_of(reservation->core->arena().extents(), cls, places);
       return {};
     }));
     return write_list<tiercel_segment>("reservation_spans", payload, spans, capacity, count);
