@@ -1,10 +1,7 @@
 #include "base/crc32c.h"
 
+#include <algorithm>
 #include <array>
-
-#if defined(__x86_64__)
-#include <nmmintrin.h>
-#endif
 
 namespace tiercel {
 namespace {
@@ -25,26 +22,7 @@ constexpr Tables make_tables() {
 }
 constexpr Tables kTables = make_tables();
 
-#if defined(__x86_64__)
-__attribute__((target("sse4.2"))) std::uint32_t crc32c_hardware(ByteView bytes, std::uint32_t crc) {
-  std::uint64_t state = ~crc;
-  const std::byte* at = bytes.data();
-  std::size_t left = bytes.size();
-  for (; left >= 8; left -= 8, at += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, at, 8);
-    state = _mm_crc32_u64(state, word);
-  }
-  auto state32 = static_cast<std::uint32_t>(state);
-  for (; left > 0; --left, ++at) state32 = _mm_crc32_u8(state32, static_cast<unsigned char>(*at));
-  return ~state32;
-}
-#endif
-
-}  // namespace
-
-std::uint32_t detail::crc32c_portable(ByteView bytes, std::uint32_t crc) {
-  std::uint32_t state = ~crc;
+std::uint32_t by_tables(ByteView bytes, std::uint32_t state) {
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= 8; left -= 8, at += 8) {
@@ -54,15 +32,47 @@ std::uint32_t detail::crc32c_portable(ByteView bytes, std::uint32_t crc) {
   }
   for (; left > 0; --left, ++at)
     state = (state >> 8) ^ kTables[0][(state ^ static_cast<std::uint32_t>(*at)) & 0xFF];
+  return state;
+}
+
+detail::Crc32cBody best_body() {
+  static const detail::Crc32cBody kBest = [] {
+    auto best = detail::Crc32cBody::kTables;
+    for (const detail::Crc32cBody body : detail::kCrc32cBodies)
+      if (detail::crc32c_has(body)) best = body;
+    return best;
+  }();
+  return kBest;
+}
+
+}  // namespace
+
+bool detail::crc32c_has(Crc32cBody body) { return body == Crc32cBody::kTables || crc32c_x86_has(body); }
+
+std::uint32_t detail::crc32c_by(Crc32cBody body, std::byte* to, ByteView from, std::uint32_t crc,
+                                WritePath path, bool more_follows) {
+  if (body != Crc32cBody::kTables) return ~crc32c_x86(body, to, from, ~crc, path, more_follows);
+  std::uint32_t state = ~crc;
+  constexpr std::size_t kStrip = 4096;  // what was copied is still near when it is summed
+  for (; !from.empty(); from = from.subspan(std::min(kStrip, from.size()))) {
+    ByteView strip = from.first(std::min(kStrip, from.size()));
+    if (to != nullptr) {
+      std::memcpy(to, strip.data(), strip.size());
+      strip = ByteView(to, strip.size());
+      to += strip.size();
+    }
+    state = by_tables(strip, state);
+  }
   return ~state;
 }
 
 std::uint32_t crc32c(ByteView bytes, std::uint32_t crc) {
-#if defined(__x86_64__)
-  static const bool kHardware = __builtin_cpu_supports("sse4.2") != 0;
-  if (kHardware) return crc32c_hardware(bytes, crc);
-#endif
-  return detail::crc32c_portable(bytes, crc);
+  return detail::crc32c_by(best_body(), nullptr, bytes, crc, WritePath::kCached);
+}
+
+std::uint32_t crc32c_copy(std::byte* to, ByteView from, std::uint32_t crc, WritePath path,
+                          bool more_follows) {
+  return from.empty() ? crc : detail::crc32c_by(best_body(), to, from, crc, path, more_follows);
 }
 
 }  // namespace tiercel

@@ -21,19 +21,33 @@ class Device {
   virtual Status read(std::uint64_t address, MutableByteView into) = 0;
   virtual Status write(std::uint64_t address, ByteView from) = 0;
   virtual std::uint64_t size_bytes() const = 0;
+  // Memory of the device that this processor reaches by itself: its bytes from `address` on, at most
+  // `length`, fewer where they lie in pieces. Lives as long as the range is the copy's. Empty: there is none,
+  // and bytes move by read and write, which also say what is wrong with a range. Cost: called for each run of
+  // a copy.
+  virtual MutableByteView host_view(std::uint64_t address, std::uint64_t length) {
+    static_cast<void>(address);
+    static_cast<void>(length);
+    return {};
+  }
 };
 
-// Host memory that stands for a device.
+// Host memory that stands for a device: its own, or somebody else's mapping (which must outlive it).
 class HostDevice final : public Device {
  public:
   explicit HostDevice(std::uint64_t bytes);
+  explicit HostDevice(MutableByteView external) : bytes_(external) {}
+  HostDevice(const HostDevice&) = delete;
+  HostDevice& operator=(const HostDevice&) = delete;
   Status read(std::uint64_t address, MutableByteView into) override;
   Status write(std::uint64_t address, ByteView from) override;
   std::uint64_t size_bytes() const override { return bytes_.size(); }
+  MutableByteView host_view(std::uint64_t address, std::uint64_t length) override;
   MutableByteView bytes() { return bytes_; }
 
  private:
-  std::vector<std::byte> bytes_;
+  std::vector<std::byte> own_;
+  MutableByteView bytes_;
 };
 
 // One component of one layer of a class's pages in engine memory: slot s lies at base + s × stride.

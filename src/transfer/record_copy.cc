@@ -1,15 +1,25 @@
 #include "transfer/record_copy.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
+#include "base/copy.h"
 #include "base/crc32c.h"
 #include "base/fault.h"
 
 namespace tiercel {
 
 namespace {
+
+constexpr std::uint64_t kAskedAhead = 4096;
+
+// Starts to bring the bytes near, waiting for none.
+void ask_for(ByteView bytes) {
+  constexpr std::size_t kLineBytes = 64;
+  for (std::size_t at = 0; at < bytes.size(); at += kLineBytes) __builtin_prefetch(bytes.data() + at);
+}
 
 // One record in the arena, by position in its payload.
 class StoredRecord final {
@@ -26,6 +36,9 @@ class StoredRecord final {
   const ClassForm& cls() const { return cls_; }
 
   Result<RecordHeader> read_header() {
+    // The payload is asked for while the header is waited for.
+    const MutableByteView start = arena_.view(place_.spans, 0, header_bytes_ + std::min(kept_, kAskedAhead));
+    ask_for(start);
     std::vector<std::byte> header(header_bytes_);
     for (std::uint64_t position = 0; position < header_bytes_;) {
       const ByteView view = arena_.view(place_.spans, position, header_bytes_ - position);
@@ -41,25 +54,45 @@ class StoredRecord final {
   }
   void destroy_header() { overwrite_header(std::vector<std::byte>(header_bytes_)); }
 
-  // Calls step(payload position, bytes) over the kept bytes of one layer, in order, each call followed by the
-  // checksum of what those bytes then are. Returns: the layer's checksum, or step's error.
+  // Moves the kept bytes of one layer, in order: step(payload position, bytes, sum so far) gives the sum with
+  // theirs. Returns: the layer's checksum, or step's error.
   template <typename Step>
   Result<std::uint32_t> checksum(const LayerRun& layer, const Step& step) {
     const std::uint64_t length = kept_of_run(layer, kept_);
-    const std::uint64_t checked_length = TIERCEL_FAULT(checksum_first_half_only) ? length / 2 : length;
+    const std::uint64_t checked = TIERCEL_FAULT(checksum_first_half_only) ? length / 2 : length;
     std::uint32_t crc = crc32c({});
     for (std::uint64_t done = 0; done < length;) {
-      const MutableByteView bytes =
-          arena_.view(place_.spans, header_bytes_ + layer.offset + done, length - done);
-      TIERCEL_RETURN_IF_ERROR(step(layer.offset + done, bytes));
-      const std::uint64_t unchecked = checked_length - std::min(checked_length, done);
-      crc = crc32c(bytes.first(std::min<std::uint64_t>(bytes.size(), unchecked)), crc);
+      const std::uint64_t end = done < checked ? checked : length;
+      const MutableByteView bytes = view(layer.offset + done, end - done);
+      TIERCEL_ASSIGN_OR_RETURN(const std::uint32_t sum, step(layer.offset + done, bytes, crc));
+      if (done < checked) crc = sum;
       done += bytes.size();
     }
     return crc;
   }
+  // Moves the kept bytes of neighbouring layers in as few pieces as they lie in: step(payload position,
+  // bytes).
+  template <typename Step>
+  Status for_each_piece(const LayerRange& layers, const Step& step) {
+    if (layers.first == layers.last) return {};
+    const LayerRun& last = cls_.layers[layers.last - 1];
+    const std::uint64_t end = std::min(last.offset + last.length, kept_);
+    for (std::uint64_t at = cls_.layers[layers.first].offset; at < end;) {
+      const MutableByteView bytes = view(at, end - at);
+      if (Status status = step(at, bytes); !status.ok()) return status;
+      at += bytes.size();
+    }
+    return {};
+  }
+  // Records that are long enough to push out of the caches what is needed there go past them.
+  WritePath path() const { return kept_ >= kPastCacheBytes ? WritePath::kPastCache : WritePath::kCached; }
 
  private:
+  static constexpr std::uint64_t kPastCacheBytes = 32 << 10;
+
+  MutableByteView view(std::uint64_t payload_position, std::uint64_t length) {
+    return arena_.view(place_.spans, header_bytes_ + payload_position, length);
+  }
   void overwrite_header(ByteView header) {
     for (std::uint64_t position = 0; position < header_bytes_;) {
       const MutableByteView view = arena_.view(place_.spans, position, header_bytes_ - position);
@@ -76,9 +109,11 @@ class StoredRecord final {
   std::uint64_t kept_;
 };
 
-constexpr auto kTouchNothing = [](std::uint64_t, MutableByteView) { return Status{}; };
+constexpr auto kTouchNothing = [](std::uint64_t, MutableByteView bytes,
+                                  std::uint32_t crc) -> Result<std::uint32_t> { return crc32c(bytes, crc); };
 
-// Cuts payload bytes that start at `position` where the engine's runs end: step(device address, part).
+// Cuts payload bytes that start at `position` where the engine's runs end: step(device address, part, whether
+// the run goes on behind it).
 template <typename Step>
 Status for_each_engine_part(const RecordCopy& copy, std::uint64_t position, MutableByteView bytes,
                             const Step& step) {
@@ -90,8 +125,9 @@ Status for_each_engine_part(const RecordCopy& copy, std::uint64_t position, Muta
     TIERCEL_CHECK(run != runs.end());
     const std::uint64_t inside = position - run->payload_offset;
     const std::uint64_t length = std::min<std::uint64_t>(bytes.size(), run->length - inside);
-    if (Status status = step(run->base + copy.slot * run->stride + inside, bytes.first(length)); !status.ok())
-      return status;
+    const bool goes_on = inside + length < run->length;
+    Status status = step(run->base + copy.slot * run->stride + inside, bytes.first(length), goes_on);
+    if (!status.ok()) return status;
     bytes = bytes.subspan(length);
     position += length;
   }
@@ -103,21 +139,94 @@ void check_engine(const RecordCopy& copy) {
   TIERCEL_CHECK(copy.engine->cls == copy.place.cls && copy.slot < copy.engine->slots);
 }
 
-Status store(const RecordCopy& copy, StoredRecord record, Device& device) {
-  check_engine(copy);
-  record.destroy_header();
-  const auto fetch = [&](std::uint64_t position, MutableByteView bytes) {
-    return for_each_engine_part(copy, position, bytes, [&](std::uint64_t address, MutableByteView part) {
-      return device.read(address, part);
+// Between the engine and the arena. Where the processor reaches both, each byte is read once, on its way into
+// the sum and the target.
+class Mover final {
+ public:
+  Mover(const RecordCopy& copy, Device& device, WritePath path) : copy_(copy), device_(device), path_(path) {
+    check_engine(copy);
+  }
+
+  // The engine's first bytes are asked for while the header is written.
+  void ask_for_first() const {
+    const DeviceRun& run = copy_.engine->runs.front();
+    ask_for(device_.host_view(run.base + copy_.slot * run.stride, std::min(run.length, kAskedAhead)));
+  }
+  Result<std::uint32_t> fetch(std::uint64_t position, MutableByteView bytes, std::uint32_t crc) const {
+    const Status status = for_each_engine_part(
+        copy_, position, bytes, [&](std::uint64_t address, MutableByteView part, bool goes_on) {
+          while (!part.empty()) {
+            const ByteView from = device_.host_view(address, part.size());
+            if (from.empty()) {
+              if (Status read = device_.read(address, part); !read.ok()) return read;
+              crc = crc32c(part, crc);
+              break;
+            }
+            crc = crc32c_copy(part.data(), from, crc, path_, goes_on);
+            part = part.subspan(from.size());
+            address += from.size();
+          }
+          return Status{};
+        });
+    if (!status.ok()) return tl::unexpected(status);
+    return crc;
+  }
+
+  Result<std::uint32_t> deliver(std::uint64_t position, MutableByteView bytes, std::uint32_t crc) const {
+    const Status status =
+        for_each_engine_part(copy_, position, bytes, [&](std::uint64_t address, ByteView part, bool) {
+          while (!part.empty()) {
+            const MutableByteView to = device_.host_view(address, part.size());
+            if (to.empty()) {
+              if (Status written = device_.write(address, part); !written.ok()) return written;
+              crc = crc32c(part, crc);
+              break;
+            }
+            crc = crc32c_copy(to.data(), part.first(to.size()), crc, path_, true);
+            part = part.subspan(to.size());
+            address += to.size();
+          }
+          return Status{};
+        });
+    if (!status.ok()) return tl::unexpected(status);
+    return crc;
+  }
+
+  Status deliver_unchecked(std::uint64_t position, MutableByteView bytes) const {
+    return for_each_engine_part(copy_, position, bytes, [&](std::uint64_t address, ByteView part, bool) {
+      while (!part.empty()) {
+        const MutableByteView to = device_.host_view(address, part.size());
+        if (to.empty()) return device_.write(address, part);
+        copy_bytes(to.data(), part.first(to.size()), path_);
+        part = part.subspan(to.size());
+        address += to.size();
+      }
+      return Status{};
     });
+  }
+
+ private:
+  const RecordCopy& copy_;
+  Device& device_;
+  WritePath path_;
+};
+
+Status store(const RecordCopy& copy, StoredRecord record, Device& device) {
+  const Mover mover(copy, device, record.path());
+  mover.ask_for_first();
+  record.destroy_header();
+  const auto fetch = [&](std::uint64_t position, MutableByteView bytes, std::uint32_t crc) {
+    return mover.fetch(position, bytes, crc);
   };
   std::vector<std::uint32_t> checksums;
+  checksums.reserve(record.cls().layers.size());
   for (const LayerRun& layer : record.cls().layers) {
     const bool skipped = TIERCEL_FAULT(store_skips_last_layer) && &layer == &record.cls().layers.back();
     const auto sum = skipped ? record.checksum(layer, kTouchNothing) : record.checksum(layer, fetch);
     if (!sum) return sum.error();
     checksums.push_back(*sum);
   }
+  copy_fence();  // nobody may see the header before the bytes that it speaks of
   record.write_header(std::move(checksums));
   return {};
 }
@@ -130,28 +239,38 @@ Status seal(StoredRecord record) {
   return {};
 }
 
+Status check_header(const RecordCopy& copy, StoredRecord& record, std::optional<RecordHeader>& header) {
+  TIERCEL_CHECK(copy.layers.first <= copy.layers.last && copy.layers.last <= record.cls().layers.size());
+  Result<RecordHeader> read = record.read_header();
+  if (read) header = std::move(*read);
+  return read || TIERCEL_FAULT(skip_verify) ? Status{} : read.error();
+}
+
 // The header first, then each layer of the range: `step` as in StoredRecord::checksum.
 template <typename Step>
-Status check_layers(const RecordCopy& copy, StoredRecord record, bool verify, const Step& step) {
+Status check_layers(const RecordCopy& copy, StoredRecord record, const Step& step) {
   const ClassForm& cls = record.cls();
-  TIERCEL_CHECK(copy.layers.first <= copy.layers.last && copy.layers.last <= cls.layers.size());
-  const Result<RecordHeader> header = record.read_header();
-  if (!header && !TIERCEL_FAULT(skip_verify)) return header.error();
+  std::optional<RecordHeader> header;
+  if (Status status = check_header(copy, record, header); !status.ok()) return status;
   for (std::uint32_t i = copy.layers.first; i < copy.layers.last; ++i) {
     const Result<std::uint32_t> sum = record.checksum(cls.layers[i], step);
     if (!sum) return sum.error();
-    if (!verify || TIERCEL_FAULT(skip_verify)) continue;
+    if (TIERCEL_FAULT(skip_verify)) continue;
     if (Status status = check_run(*header, cls, i, *sum); !status.ok()) return status;
   }
   return {};
 }
 
 Status load(const RecordCopy& copy, StoredRecord record, Device& device) {
-  check_engine(copy);
-  return check_layers(copy, record, copy.verify, [&](std::uint64_t position, MutableByteView bytes) {
-    return for_each_engine_part(copy, position, bytes, [&](std::uint64_t address, MutableByteView part) {
-      return device.write(address, part);
+  const Mover mover(copy, device, record.path());
+  if (copy.verify)
+    return check_layers(copy, record, [&](std::uint64_t position, MutableByteView bytes, std::uint32_t crc) {
+      return mover.deliver(position, bytes, crc);
     });
+  std::optional<RecordHeader> header;
+  if (Status status = check_header(copy, record, header); !status.ok()) return status;
+  return record.for_each_piece(copy.layers, [&](std::uint64_t position, MutableByteView bytes) {
+    return mover.deliver_unchecked(position, bytes);
   });
 }
 
@@ -187,13 +306,17 @@ class CopyTask final : public Task {
 
 Status carry_out(const RecordCopy& copy, Arena& arena, Device& device) {
   const StoredRecord record(copy.place, arena);
+  // However it ends: what was written past the caches comes before whatever anybody does next.
+  struct Fence {
+    ~Fence() { copy_fence(); }
+  } const fence;
   switch (copy.kind) {
     case CopyKind::kStore:
       return store(copy, record, device);
     case CopyKind::kSeal:
       return seal(record);
     case CopyKind::kVerify:
-      return check_layers(copy, record, true, kTouchNothing);
+      return check_layers(copy, record, kTouchNothing);
     case CopyKind::kLoad:
       return load(copy, record, device);
   }
@@ -207,9 +330,10 @@ void move_record(std::span<const ArenaSpan> from, std::span<const ArenaSpan> to,
     const ByteView source = arena.view(from, position, kept_bytes - position);
     const MutableByteView target = arena.view(to, position, source.size());
     const ByteView part = source.first(target.size());
-    std::copy(part.begin(), part.end(), target.begin());
+    copy_bytes(target.data(), part, WritePath::kPastCache);
     position += part.size();
   }
+  copy_fence();
 }
 
 void CopyDoneQueue::push(CopyDone done) {
