@@ -22,6 +22,8 @@ const Bench* find_bench(std::string_view name);  // nothing: no such bench
 
 // Each stands in the file of its name.
 Status hash_bench(BenchRun& run);
+Status get_bench(BenchRun& run);  // and put_bench: copy_bench.cc
+Status put_bench(BenchRun& run);
 Status crc_bench(BenchRun& run);
 Status arena_bench(BenchRun& run);
 
