@@ -562,7 +562,7 @@ typedef struct tiercel_offer_options {
 /* ---- requests, pages ---- */
 typedef struct tiercel_request_options {
   uint64_t size;
-  uint64_t id;        /* not 0; the caller's own, unique in the node while it is under way */
+  uint64_t id;        /* not 0; the caller's own, unique in its session while under way */
   uint64_t ttl_ns;    /* ended as by tiercel_request_abort after it; 0: never */
   tiercel_bytes salt; /* unsupported in this library: give it as an extra of the pages' keys */
   uint32_t priority;  /* 0: ordinary; others are unsupported in this library */

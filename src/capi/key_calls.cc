@@ -11,6 +11,7 @@ using namespace tiercel::capi;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
+constexpr std::uint64_t kTokensMax = std::uint64_t{1} << 32;
 constexpr std::uint64_t kExtraBytesMax = std::uint64_t{1} << 20;
 
 Answer read_extras(std::span<const tiercel_extras> given, std::vector<Extras>& extras) {
@@ -55,14 +56,14 @@ Answer extend(TokenCall& call, std::span<const Token> tokens) {
 Answer extend(TokenCall& call, const std::uint32_t* tokens, std::uint64_t count, std::uint32_t width) {
   if (width == 1) {
     std::span<const std::uint32_t> ids;
-    TIERCEL_RETURN_UNLESS_OK(read_list("keys_from_tokens: tokens", tokens, count, ids));
+    TIERCEL_RETURN_UNLESS_OK(read_list("keys_from_tokens: tokens", tokens, count, ids, kTokensMax));
     return extend(call, ids);
   }
   static_assert(sizeof(TokenPair) == 2 * sizeof(std::uint32_t));
   std::span<const TokenPair> pairs;
   const auto* const given =
       reinterpret_cast<const TokenPair*>(tokens);  // NOLINT: an array of two is its two numbers
-  TIERCEL_RETURN_UNLESS_OK(read_list("keys_from_tokens: tokens", given, count, pairs));
+  TIERCEL_RETURN_UNLESS_OK(read_list("keys_from_tokens: tokens", given, count, pairs, kTokensMax));
   return extend(call, pairs);
 }
 

@@ -140,6 +140,32 @@ class Live final {
   std::priority_queue<Time, std::vector<Time>, std::greater<>> deadlines_;
 };
 
+// A session's request by its number in the node. One that was not known before is forgotten again, unless the
+// node came to know it too.
+class RequestName final {
+ public:
+  RequestName(Live& live, SessionId session, std::uint64_t request)
+      : live_(live),
+        session_(session),
+        request_(request),
+        forget_(request != 0 && live.known_request(session, request) == RequestId{}),
+        id_(live.request(session, request)) {}
+  ~RequestName() {
+    if (forget_) live_.forget_request(session_, request_);
+  }
+  RequestName(const RequestName&) = delete;
+  RequestName& operator=(const RequestName&) = delete;
+  RequestId id() const { return id_; }
+  void keep() { forget_ = false; }
+
+ private:
+  Live& live_;
+  const SessionId session_;
+  const std::uint64_t request_;
+  bool forget_;
+  const RequestId id_;
+};
+
 // Of a store: items whose bytes are in the cache.
 std::uint64_t items_ok(const Operation& op);
 

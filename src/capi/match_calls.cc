@@ -77,9 +77,11 @@ tiercel_status tiercel_match(tiercel_namespace* ns, const tiercel_match_options*
     made.form = ns->table;
     made.handles = 1;
     TIERCEL_RETURN_UNLESS_OK(ns->core->locked([&](Live& live) -> Answer {
-      call.query.request = live.request(ns->session, given.request);
+      RequestName request(live, ns->session, given.request);
+      call.query.request = request.id();
       const auto id = live.node->match(call.query);
       if (!id) return id.error();
+      request.keep();
       made.id = *id;
       made.view = *live.node->ticket(*id);
       live.tickets.emplace(*id, handle->ticket);

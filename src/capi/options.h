@@ -63,11 +63,12 @@ Answer write_sized(std::string_view name, const T& value, T* out) {
   return {};
 }
 
-// A list that goes in: NULL only when empty, no more than kListMax entries.
+// A list that goes in: NULL only when empty, no more entries than `most`.
 template <typename T>
-Answer read_list(std::string_view name, const T* list, std::uint64_t count, std::span<const T>& out) {
+Answer read_list(std::string_view name, const T* list, std::uint64_t count, std::span<const T>& out,
+                 std::uint64_t most = kListMax) {
   if (list == nullptr && count != 0) return invalid(fmt::format("{}: NULL with a count of {}", name, count));
-  if (count > kListMax) return invalid(fmt::format("{}: {} entries, at most {}", name, count, kListMax));
+  if (count > most) return invalid(fmt::format("{}: {} entries, at most {}", name, count, most));
   out = count == 0 ? std::span<const T>() : std::span<const T>(list, static_cast<std::size_t>(count));
   return {};
 }

@@ -22,13 +22,13 @@ tiercel_status tiercel_request_begin(tiercel_session* session, const tiercel_req
       return unsupported(
           "request_begin: a request's salt is not built; give it as an extra of the pages' keys");
     return session->core->locked([&](Live& live) -> Answer {
-      const bool known = live.known_request(session->id, given.id) != RequestId{};
-      Status status = live.node->request_begin(session->id, live.request(session->id, given.id));
-      if (!status.ok() && !known) live.forget_request(session->id, given.id);
+      RequestName name(live, session->id, given.id);
+      Status status = live.node->request_begin(session->id, name.id());
       if (status.code == Code::kAlreadyExists)
         return {TIERCEL_ALREADY_EXISTS,
                 fmt::format("request_begin: request {} is under way; end it first", given.id)};
       if (!status.ok()) return status;
+      name.keep();
       if (given.ttl_ns != 0) {
         live.end_request_at(later(session->core->now(), duration_of(given.ttl_ns)), session->id, given.id);
         session->core->expect(given.ttl_ns, live);

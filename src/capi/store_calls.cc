@@ -57,12 +57,12 @@ Answer read_store(std::string_view name, const tiercel_store_options* options, t
   return {};
 }
 
-StoreRequest request_of(const tiercel_namespace& ns, Live& live, std::uint64_t request,
+StoreRequest request_of(const tiercel_namespace& ns, RequestId request,
                         std::span<const tiercel_store_item> items) {
   StoreRequest out;
   out.session = ns.session;
   out.ns = ns.id;
-  out.request = live.request(ns.session, request);
+  out.request = request;
   for (const tiercel_store_item& item : items) out.items.push_back(read_item(item));
   return out;
 }
@@ -117,12 +117,14 @@ tiercel_status tiercel_store(tiercel_namespace* ns, const tiercel_store_options*
     std::vector<StoreOutcome> admitted;
     TIERCEL_RETURN_UNLESS_OK(ns->core->locked([&](Live& live) -> Answer {
       Brought brought(*ns->core, live, *ns->table);
-      StoreRequest request = request_of(*ns, live, given.request, items);
+      RequestName name(live, ns->session, given.request);
+      StoreRequest request = request_of(*ns, name.id(), items);
       TIERCEL_RETURN_UNLESS_OK(waiting_event(live, given.after_event, request.after_event));
       if (given.deadline_ns != 0) request.deadline = duration_of(given.deadline_ns);
       TIERCEL_RETURN_UNLESS_OK(bring_sources(*ns->table, items, brought, request));
       auto stored = live.node->store(std::move(request));
       if (!stored) return stored.error();
+      name.keep();
       admitted = stored->outcomes;
       Operation& op = start.operation();
       op.outcomes = std::move(stored->outcomes);
@@ -158,7 +160,8 @@ tiercel_status tiercel_offer(tiercel_namespace* ns, const tiercel_offer_options*
       OfferRequest request;
       request.session = ns->session;
       request.ns = ns->id;
-      request.request = live.request(ns->session, given.request);
+      const RequestName name(live, ns->session, given.request);  // an offer begins none
+      request.request = name.id();
       request.keys = names;
       request.first_page = given.first_page;
       request.event = static_cast<OfferEvent>(given.event - 1);
@@ -187,8 +190,10 @@ tiercel_status tiercel_reserve(tiercel_namespace* ns, const tiercel_store_option
     handle->ns = ns->id;
     std::vector<StoreOutcome> admitted;
     TIERCEL_RETURN_UNLESS_OK(ns->core->locked([&](Live& live) -> Answer {
-      auto made = live.node->reserve(request_of(*ns, live, given.request, items));
+      RequestName name(live, ns->session, given.request);
+      auto made = live.node->reserve(request_of(*ns, name.id(), items));
       if (!made) return made.error();
+      name.keep();
       handle->id = made->reservation;
       admitted = std::move(made->outcomes);
       return {};
