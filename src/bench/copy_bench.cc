@@ -58,18 +58,22 @@ class CopyWorld final {
   std::uint64_t slots() const { return slots_; }
   std::string_view page_kind() const { return page_kind_name(arena_memory_.pages().kind); }
 
-  // A copy between record and engine page number `slot`.
-  RecordCopy copy(CopyKind kind, std::uint64_t slot, bool verify) const {
+  // A copy that aim() makes ready.
+  RecordCopy copy(CopyKind kind, bool verify) const {
     RecordCopy copy;
     copy.kind = kind;
-    copy.place = {form_, form_->classes[0].id, {{slot * stride_, header_ + record_bytes_}}, {}};
-    copy.place.label.key.words = {slot, 1};
+    copy.place = {form_, form_->classes[0].id, {{0, header_ + record_bytes_}}, {}};
     copy.place.label.generation = 1;
     copy.engine = pool_;
-    copy.slot = mate(slot);
     copy.layers = {0, kLayers};
     copy.verify = verify;
     return copy;
+  }
+  // Between record and engine page number `slot`.
+  void aim(RecordCopy& copy, std::uint64_t slot) const {
+    copy.place.spans[0].offset = slot * stride_;
+    copy.place.label.key.words = {slot, 1};
+    copy.slot = mate(slot);
   }
   void carry_out_now(const RecordCopy& copy) {
     const Status status = carry_out(copy, *arena_, *device_);
@@ -102,7 +106,11 @@ class CopyWorld final {
     for (std::byte *at = engine_memory_.bytes().data(), *end = at + slots_ * record_bytes_; at < end;
          at += 4096)
       store_le(at, prng.next());
-    for (std::uint64_t slot = 0; slot < slots_; ++slot) carry_out_now(copy(CopyKind::kStore, slot, true));
+    RecordCopy store = copy(CopyKind::kStore, true);
+    for (std::uint64_t slot = 0; slot < slots_; ++slot) {
+      aim(store, slot);
+      carry_out_now(store);
+    }
   }
   // Records and pages that belong together do not lie alike.
   std::uint64_t mate(std::uint64_t slot) const { return slots_ - 1 - slot; }
@@ -138,9 +146,6 @@ class CopyBench final {
   CopyBench(BenchRun& run, CopyKind kind, CopyWorld& world, std::uint64_t record_bytes)
       : run_(run), kind_(kind), world_(world), record_bytes_(record_bytes) {
     batch_ = std::min(world.slots(), std::max<std::uint64_t>(run.size(32 << 20, 0) / record_bytes, 2));
-    for (const bool verify : {false, true})
-      for (std::uint64_t slot = 0; slot < world.slots(); ++slot)
-        copies_[verify].push_back(world.copy(kind, slot, verify));
     order_.resize(world.slots());
     std::iota(order_.begin(), order_.end(), std::uint64_t{0});
     Prng prng(2);
@@ -148,12 +153,20 @@ class CopyBench final {
   }
 
   void measure(unsigned threads) {
+    // A node makes each copy just before it is carried out: it is near, wherever its record lies.
     const auto by_copy = [this](bool verify) {
-      return [this, verify](std::uint64_t slot) { world_.carry_out_now(copies_[verify][slot]); };
+      return [this, verify]() -> Step {
+        return [this, copy = world_.copy(kind_, verify)](std::uint64_t slot) mutable {
+          world_.aim(copy, slot);
+          world_.carry_out_now(copy);
+        };
+      };
     };
-    std::vector<Subject> subjects = {
-        subject("memcpy", threads, [this](std::uint64_t slot) { world_.memcpy_now(kind_, slot); }),
-        subject("verified", threads, by_copy(true))};
+    const auto by_memcpy = [this]() -> Step {
+      return [this](std::uint64_t slot) { world_.memcpy_now(kind_, slot); };
+    };
+    std::vector<Subject> subjects = {subject("memcpy", threads, by_memcpy),
+                                     subject("verified", threads, by_copy(true))};
     if (kind_ == CopyKind::kLoad) subjects.push_back(subject("unverified", threads, by_copy(false)));
     const Comparison result =
         run_.compare(fmt::format("{}, {} threads", format_size(record_bytes_), threads), batch_, subjects,
@@ -163,20 +176,22 @@ class CopyBench final {
 
  private:
   using Step = std::function<void(std::uint64_t slot)>;
+  using MakeStep = std::function<Step()>;  // for each part of a batch its own
 
   // One iteration: the next `batch_` records in the order, each thread its share.
-  Subject subject(std::string name, unsigned threads, Step step) {
+  Subject subject(std::string name, unsigned threads, MakeStep make) {
     if (threads > 1 && !executor_) executor_ = std::make_unique<ThreadExecutor>(threads);
-    return {std::move(name),
-            [this, threads, step = std::move(step)](Samples& samples) {
-              if (threads == 1) return part(0, batch_, step, &samples);
-              std::latch done(static_cast<std::ptrdiff_t>(threads));
-              for (unsigned t = 0; t < threads; ++t)
-                executor_->submit(std::make_unique<PartTask>(
-                    [&, t] { part(t * batch_ / threads, (t + 1) * batch_ / threads, step, nullptr); }, done));
-              done.wait();
-            },
-            [this] { first_ += batch_; }};
+    return {
+        std::move(name),
+        [this, threads, make = std::move(make)](Samples& samples) {
+          if (threads == 1) return part(0, batch_, make(), &samples);
+          std::latch done(static_cast<std::ptrdiff_t>(threads));
+          for (unsigned t = 0; t < threads; ++t)
+            executor_->submit(std::make_unique<PartTask>(
+                [&, t] { part(t * batch_ / threads, (t + 1) * batch_ / threads, make(), nullptr); }, done));
+          done.wait();
+        },
+        [this] { first_ += batch_; }};
   }
   void part(std::uint64_t from, std::uint64_t to, const Step& step, Samples* samples) const {
     for (std::uint64_t i = from; i < to; ++i) {
@@ -198,7 +213,7 @@ class CopyBench final {
     line.limit_name = fmt::format("memcpy, {} thread{}", threads, threads == 1 ? "" : "s");
     line.page_kind = world_.page_kind();
     const double target = !verified ? 0.95 : threads == 1 ? 0.80 : 0.90;
-    if (record_bytes_ >= 128 << 10) line.target = fmt::format("ratio >= {:.2f}", target);
+    line.target = fmt::format("ratio >= {:.2f}", target);
     run_.add(std::move(line));
   }
 
@@ -208,7 +223,6 @@ class CopyBench final {
   std::uint64_t record_bytes_;
   std::uint64_t batch_ = 0;
   std::uint64_t first_ = 0;
-  std::vector<RecordCopy> copies_[2];  // by `verify`
   std::vector<std::uint64_t> order_;
   std::unique_ptr<ThreadExecutor> executor_;
 };

@@ -35,6 +35,17 @@ TEST(HostDevice, RefusesWhatIsNotItsOwn) {
   EXPECT_TRUE(device.read(16, {}).ok());
 }
 
+TEST(HostDevice, ShowsItsMemoryWhereTheRangeIsItsOwn) {
+  std::vector<std::byte> external(16);
+  HostDevice device{MutableByteView(external)};
+  EXPECT_EQ(device.host_view(3, 5).data(), external.data() + 3);
+  EXPECT_EQ(device.host_view(3, 5).size(), 5U);
+  EXPECT_TRUE(device.host_view(15, 2).empty()) << "read() says what is wrong";
+  EXPECT_TRUE(device.host_view(UINT64_MAX, 2).empty());
+  device.host_view(15, 1)[0] = std::byte{7};
+  EXPECT_EQ(external[15], std::byte{7});
+}
+
 // Two layers: k and v of 4 bytes each; k of 6 bytes.
 ClassForm two_layers() {
   ClassForm cls;

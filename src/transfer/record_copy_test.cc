@@ -274,6 +274,112 @@ TEST(RecordCopy, TheSmallestPiecesAnArenaCanHaveWorkToo) {
   EXPECT_TRUE(f.holds(1, 0));
 }
 
+// Hands out its memory, at most `longest` bytes at once; 0: none of it, every byte moves by read and write.
+class PiecesDevice final : public Device {
+ public:
+  PiecesDevice(std::uint64_t bytes, std::uint64_t longest) : inner_(bytes), longest_(longest) {}
+  Status read(std::uint64_t address, MutableByteView into) override {
+    ++calls;
+    return inner_.read(address, into);
+  }
+  Status write(std::uint64_t address, ByteView from) override {
+    ++calls;
+    return inner_.write(address, from);
+  }
+  std::uint64_t size_bytes() const override { return inner_.size_bytes(); }
+  MutableByteView host_view(std::uint64_t address, std::uint64_t length) override {
+    return longest_ == 0 ? MutableByteView() : inner_.host_view(address, std::min(length, longest_));
+  }
+  MutableByteView bytes() { return inner_.bytes(); }
+  int calls = 0;
+
+ private:
+  HostDevice inner_;
+  std::uint64_t longest_;
+};
+
+// Five layers of 17 KiB and a bit: long enough to go past the caches, with no end on any boundary.
+struct LongRecords {
+  std::shared_ptr<const StorageForm> form = [] {
+    ModelSpec spec;
+    spec.page_tokens = 1;
+    spec.topology = {1, 1, 1};
+    Group group;
+    group.kind = FullKind{};
+    group.layers = {0, 1, 2, 3, 4};
+    group.components = {{"k", {9001}, DType::kU8, 9001}, {"v", {8407}, DType::kU8, 8407}};
+    spec.groups = {group};
+    return std::make_shared<const StorageForm>(make_storage_form(spec).value());
+  }();
+  const ClassForm& cls = form->classes[0];
+  std::uint64_t total = header_bytes(cls) + cls.record_bytes;
+  std::uint64_t slots = 2;
+
+  RecordCopy copy(CopyKind kind, const DevicePool& pool, std::uint64_t slot, bool verify) const {
+    RecordCopy copy;
+    copy.kind = kind;
+    copy.place = {form, cls.id, {{70'003, 20'011}, {1, 40'000}, {100'001, total - 60'011}}, {}};
+    copy.place.label.generation = 1;
+    copy.engine = std::make_shared<const DevicePool>(pool);
+    copy.slot = slot;
+    copy.layers = {0, 5};
+    copy.verify = verify;
+    return copy;
+  }
+  std::vector<DevicePool> pools() const {
+    return {layer_first_pool(cls, ShardId(0), 5, slots).value(),
+            DevicePool{cls.id, ShardId(0), slots, {DeviceRun{0, cls.record_bytes, 3, cls.record_bytes + 7}}}};
+  }
+};
+
+TEST(RecordCopy, LongRecordsMoveAlikeThroughMemoryPiecesAndCalls) {
+  const LongRecords records;
+  for (const DevicePool& pool : records.pools()) {
+    std::vector<std::byte> first_arena;
+    for (const std::uint64_t longest : {UINT64_MAX, std::uint64_t{1}, std::uint64_t{701}, std::uint64_t{0}}) {
+      std::vector<std::byte> memory(200'000, std::byte{0xEE});
+      ByteArena arena{MutableByteView(memory)};
+      PiecesDevice device(end_address(pool) + 9, longest);
+      Prng prng(6);
+      for (std::byte& b : device.bytes()) b = static_cast<std::byte>(prng.next());
+      ASSERT_TRUE(carry_out(records.copy(CopyKind::kStore, pool, 0, true), arena, device).ok());
+      ASSERT_TRUE(carry_out(records.copy(CopyKind::kVerify, pool, 0, true), arena, device).ok());
+      if (first_arena.empty()) first_arena = memory;
+      EXPECT_EQ(memory, first_arena) << "pieces of " << longest;
+      std::vector<std::byte> wanted(device.bytes().begin(), device.bytes().end());
+      for (const DeviceRun& run : pool.runs)
+        std::copy_n(wanted.begin() + static_cast<std::ptrdiff_t>(run.base), run.length,
+                    wanted.begin() + static_cast<std::ptrdiff_t>(run.base + run.stride));
+      for (const bool verify : {true, false}) {
+        for (const DeviceRun& run : pool.runs)
+          std::fill_n(device.bytes().data() + run.base + run.stride, run.length, std::byte{0xDD});
+        ASSERT_TRUE(carry_out(records.copy(CopyKind::kLoad, pool, 1, verify), arena, device).ok());
+        EXPECT_TRUE(std::ranges::equal(device.bytes(), wanted)) << longest << ", verified: " << verify;
+      }
+      EXPECT_EQ(device.calls > 0, longest == 0);
+    }
+  }
+}
+
+TEST(RecordCopy, DamageInALongRecordIsNamedByItsLayer) {
+  const LongRecords records;
+  const DevicePool pool = records.pools()[1];
+  std::vector<std::byte> memory(200'000);
+  ByteArena arena{MutableByteView(memory)};
+  PiecesDevice device(end_address(pool), UINT64_MAX);
+  const RecordCopy load = records.copy(CopyKind::kLoad, pool, 1, true);
+  ASSERT_TRUE(carry_out(records.copy(CopyKind::kStore, pool, 0, true), arena, device).ok());
+  const std::uint64_t layer_bytes = records.cls.layers[0].length;
+  for (std::uint64_t position = 0; position < records.cls.record_bytes; position += 499) {
+    std::byte& at = arena.view(load.place.spans, header_bytes(records.cls) + position, 1)[0];
+    at ^= std::byte{0x10};
+    EXPECT_THAT(carry_out(load, arena, device).message,
+                HasSubstr("layer " + std::to_string(position / layer_bytes)));
+    at ^= std::byte{0x10};
+  }
+  EXPECT_TRUE(carry_out(load, arena, device).ok());
+}
+
 TEST(CopyDoneQueue, GivesEachEndOnceInOrder) {
   CopyDoneQueue queue;
   EXPECT_TRUE(queue.drain().empty());
