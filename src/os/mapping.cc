@@ -21,8 +21,8 @@
 namespace tiercel {
 namespace {
 
-constexpr std::uint64_t kChunkBytes = 32ULL
-                                      << 20;  // one step of a thread, between two looks at the stop token
+// One step of a thread, between two looks at the stop token.
+constexpr std::uint64_t kChunkBytes = 32ULL << 20;
 constexpr unsigned kThreadsMax = 16;
 constexpr std::uint64_t kBytesMax = 1ULL << 46;  // beyond what a process can address with room to spare
 constexpr int kCollapseTries = 3;                // each EAGAIN is "try again for better results"
@@ -186,7 +186,13 @@ class MappingOpening {
     }
     TIERCEL_RETURN_IF_ERROR(touch(touching, bytes_));
     report(mapping, rung);
-    if (const int failed = touching.collapse_failure(); failed != 0) decline("collapse", error_text(failed));
+    const PageKind got = mapping.pages_.kind;
+    if (const int failed = touching.collapse_failure(); failed != 0)
+      decline("collapse", error_text(failed));
+    else if (got == PageKind::kSmall || got == PageKind::kMixed)
+      decline(rung == PageKind::kCollapsed ? "collapse" : "advice",
+              fmt::format("the kernel gave small pages for {} of {}",
+                          format_size(bytes_ - mapping.pages_.huge_bytes), format_size(bytes_)));
     mapping.pages_.declined = declined_;
     return mapping;
   }

@@ -263,6 +263,8 @@ TEST(MappingLadder, PartlyHugeIsSaidSo) {
   ASSERT_TRUE(mapping);
   EXPECT_EQ(mapping->pages().kind, PageKind::kMixed);
   EXPECT_EQ(mapping->pages().huge_bytes, 2 * kMiB);
+  EXPECT_THAT(mapping->pages().declined,
+              ElementsAre("advice: the kernel gave small pages for 6 MiB of 8 MiB"));
 }
 
 TEST(MappingLadder, WhatTheKernelDoesNotSayIsUnknown) {
