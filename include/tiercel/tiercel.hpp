@@ -4,13 +4,16 @@
 // Errors: nothing is thrown by the library or by this header (std::vector and std::string may, when memory is
 // out). A call that can fail gives a Status, or a Result<T>: the value, or the Status of why not. `*` and
 // `->` of a Result that failed print its message and end the program, so that a forgotten check is never a
-// wild pointer: look first. Calls about one item of a batch (outcomes, statuses) fail only as a whole; each
-// item has its own answer in the list. Destructors pass over errors: they give back what is there. Use
-// close() where it matters whether that went well. Handles: any order of destruction is safe, also after the
-// node's. A moved-from or default-made handle is empty
-// (`!handle`); calls on it answer invalid_argument. get() lends the C handle, for completions and for calls
-// by hand. Options: `auto options = sized<tiercel_node_options>()`, then set what is wanted. Where a function
-// takes a list beside options, it fills in the options' pointer and count itself.
+// wild pointer: look first. What a call says of single items (outcomes, statuses) stands in lists; the call
+// itself fails only as a whole. Destructors pass over errors; use close() where it matters whether that went
+// well.
+//
+// Handles: any order of destruction is safe, also after the node's. A moved-from or default-made handle is
+// empty (`!handle`); calls on it answer invalid_argument. get() lends the C handle, for calls by hand and for
+// options.
+//
+// Options: `auto options = sized<tiercel_node_options>()`, then set what is wanted. Where a function takes a
+// list beside options, it fills in their pointer and count itself.
 //
 // Threads: as in C: any call from any thread, except that a handle object must not be moved or destroyed
 // meanwhile.
