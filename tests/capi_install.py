@@ -10,7 +10,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROJECT = os.path.join(HERE, "capi_installed")
-HEADERS = ["tiercel.h", "types.h"]
+HEADERS = sorted(os.listdir(os.path.join(os.path.dirname(HERE), "include", "tiercel")))
 
 
 def run(*command, **options):

@@ -69,6 +69,17 @@ Status EngineMemory::write(std::uint64_t address, ByteView from) {
   });
 }
 
+MutableByteView EngineMemory::host_view(std::uint64_t address, std::uint64_t length) {
+  if (address < kBroughtBase) return {own(address), length};
+  const Place place = place_of(address);
+  auto piece = std::upper_bound(place.pieces->begin(), place.pieces->end(), place.offset,
+                                [](std::uint64_t at, const Piece& p) { return at < p.offset; });
+  TIERCEL_CHECK(piece != place.pieces->begin());
+  --piece;
+  const std::uint64_t inside = place.offset - piece->offset;
+  return {piece->data + inside, std::min(length, piece->size - inside)};
+}
+
 std::optional<std::uint32_t> EngineMemory::add_pool(std::uint64_t record_bytes) {
   const MutexLock lock(mutex_);
   if (pools_.size() >= kPoolsMax || record_bytes == 0 || record_bytes > kPoolBytes) return std::nullopt;

@@ -37,6 +37,7 @@ class EngineMemory final : public Device {
   Status read(std::uint64_t address, MutableByteView into) override;
   Status write(std::uint64_t address, ByteView from) override;
   std::uint64_t size_bytes() const override;
+  MutableByteView host_view(std::uint64_t address, std::uint64_t length) override;
 
   // A pool for records of so many bytes; never given back. Returns: its number; nothing when there are
   // 65,536, or records are too large for the address space.

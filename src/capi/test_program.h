@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <tiercel/tiercel.h>
 
 namespace tiercel::capi {
@@ -248,6 +250,73 @@ inline tiercel_topology whole_topology() {
   topology.last_layer = UINT32_MAX;
   topology.writer = 1;
   return topology;
+}
+
+// ---- parts of calls ----
+
+inline tiercel_store_options store_of(const std::vector<tiercel_store_item>& items) {
+  auto options = sized<tiercel_store_options>();
+  options.items = items.data();
+  options.item_count = items.size();
+  return options;
+}
+
+inline bool readable(const tiercel_cq* cq) {
+  int fd = -1;
+  EXPECT_EQ(tiercel_cq_fd(cq, &fd, nullptr), TIERCEL_OK);
+  pollfd wait{fd, POLLIN, 0};
+  return ::poll(&wait, 1, 0) == 1;
+}
+
+inline std::vector<tiercel_completion> drain(tiercel_cq* cq) {
+  std::vector<tiercel_completion> out(256);
+  std::uint64_t count = 0;
+  EXPECT_EQ(tiercel_cq_drain(cq, out.data(), out.size(), &count, nullptr), TIERCEL_OK);
+  out.resize(count);
+  return out;
+}
+
+inline tiercel_cq* make_cq(tiercel_node* node, std::uint64_t capacity = 0) {
+  auto options = sized<tiercel_cq_options>();
+  options.capacity = capacity;
+  tiercel_cq* cq = nullptr;
+  EXPECT_EQ(tiercel_cq_create(node, &options, &cq, nullptr), TIERCEL_OK);
+  return cq;
+}
+
+inline std::uint64_t make_event(tiercel_node* node) {
+  std::uint64_t event = 0;
+  EXPECT_EQ(tiercel_event_create(node, &event, nullptr), TIERCEL_OK);
+  return event;
+}
+
+// Loads `length` pages and the snapshot into slots first, first + 1, …; the snapshot into `first`.
+inline tiercel_operation* load(tiercel_ticket* ticket, std::uint64_t length, std::uint64_t first = 0,
+                               tiercel_cq* cq = nullptr, std::uint64_t after_event = 0) {
+  std::vector<std::uint64_t> slots(length);
+  std::iota(slots.begin(), slots.end(), first);
+  tiercel_load_target targets[2] = {};
+  targets[0].slots = slots.data();
+  targets[0].count = slots.size();
+  targets[1].slots = &first;
+  targets[1].count = 1;
+  targets[1].class_id = 1;
+  auto options = sized<tiercel_load_options>();
+  options.length = length;
+  options.targets = targets;
+  options.target_count = 2;
+  options.cq = cq;
+  options.after_event = after_event;
+  tiercel_operation* operation = nullptr;
+  tiercel_error error{};
+  EXPECT_EQ(tiercel_load(ticket, &options, &operation, &error), TIERCEL_OK) << error.message;
+  return operation;
+}
+
+inline tiercel_operation_result result_of(const tiercel_operation* operation) {
+  auto result = sized<tiercel_operation_result>();
+  EXPECT_EQ(tiercel_operation_result_read(operation, &result, nullptr), TIERCEL_OK);
+  return result;
 }
 
 }  // namespace tiercel::capi

@@ -4,7 +4,7 @@
 int main(void) {
   tiercel_error error;
   tiercel_node_options options = {.size = sizeof options, .host_bytes = 16 << 20};
-  tiercel_node *node = NULL;
+  tiercel_node* node = NULL;
   if (tiercel_node_open(&options, &node, &error) != TIERCEL_OK) {
     fprintf(stderr, "%s\n", error.message);
     return 1;

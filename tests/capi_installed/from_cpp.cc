@@ -1,4 +1,5 @@
 #include <cstdio>
+
 #include <tiercel/tiercel.h>
 
 int main() {
