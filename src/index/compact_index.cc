@@ -42,8 +42,10 @@ bool names(std::uint64_t single, std::uint32_t set, std::uint32_t cell) {
 // that the lease protocol orders: seq_cst (docs/decisions/0007).
 class CompactIndex::Change {
  public:
+  // `hides`: something that a reader can find is found no more.
   Change(Record& at, bool hides) : at_(at), bumps_(!(hides && TIERCEL_FAULT(generation_not_bumped))) {
-    if (bumps_) at_.version.store(at_.version.load(kRelaxed) + 1, lease_orders().hide);
+    if (bumps_)
+      at_.version.store(at_.version.load(kRelaxed) + 1, hides ? lease_orders().hide : lease_orders().open);
   }
   ~Change() {
     if (bumps_) at_.version.store(at_.version.load(kRelaxed) + 1, lease_orders().settle);
@@ -55,6 +57,10 @@ class CompactIndex::Change {
   Record& at_;
   bool bumps_;
 };
+
+namespace {
+bool shows(const Record& at, std::uint32_t cell) { return (at.visible.load(kRelaxed) >> cell & 1) != 0; }
+}  // namespace
 
 Result<std::unique_ptr<CompactIndex>> CompactIndex::create(MutableByteView memory,
                                                            const compact::Sizes& sizes, std::uint64_t seed) {
@@ -133,6 +139,15 @@ void CompactIndex::give_back_record(std::uint32_t index) {
   free_records_.head = index + 1;
 }
 
+void CompactIndex::expect(SpaceId space, std::span<const Key> keys) const {
+  constexpr std::size_t kMost = 256;  // more would be gone again before they are used
+  for (const Key& key : keys.first(std::min(keys.size(), kMost))) {
+    const compact::Places places = view_.places(space, key);
+    __builtin_prefetch(&view_.bucket(places.first), 1);
+    __builtin_prefetch(&view_.bucket(places.second), 1);
+  }
+}
+
 // A set takes a single or a row; making a row of singles frees more singles than it takes.
 bool CompactIndex::has_room(std::uint64_t pages, std::uint64_t sets) const {
   const std::uint64_t records = view_.header().records - records_used_ - records_retired_;
@@ -183,9 +198,14 @@ void CompactIndex::erase(PageNumber page) {
   TIERCEL_CHECK((at.used.load(kRelaxed) >> cell & 1) != 0);
   TIERCEL_CHECK((at.visible.load(kRelaxed) >> cell & 1) == 0 || TIERCEL_FAULT(index_keeps_evicted_set));
   leave(SpaceId(at.space.load(kRelaxed)), key_at(page.value()), page.value());
+  // Chains go from their ends: what is beside this page goes next, so its places are fetched in time.
+  constexpr std::uint32_t kAhead = 5;
+  for (std::uint32_t ahead = cell + 1 == kCells ? 1 : kAhead; ahead <= kAhead && ahead <= cell; ++ahead)
+    if ((at.used.load(kRelaxed) >> (cell - ahead) & 1) != 0)
+      view_.prefetch_places(SpaceId(at.space.load(kRelaxed)), key_at(page.value() - ahead));
   const auto used = static_cast<std::uint16_t>(at.used.load(kRelaxed) & ~(1U << cell));
   {
-    Change change(at, true);
+    Change change(at, false);
     at.used.store(used, kRelease);
   }
   --pages_;
@@ -209,36 +229,30 @@ bool CompactIndex::make_place(std::uint64_t place) {
   for (compact::Word& word : bucket(place).entries) {
     ++visited_;
     const std::uint32_t entry = word.load(kRelaxed);
-    const std::uint32_t number = (entry & number_mask) - 1;
-    const SpaceId space(record(number / kCells).space.load(kRelaxed));
-    const compact::Places places = view_.places(space, key_at(number));
-    const std::uint64_t other = places.first == place ? places.second : places.first;
-    if (!enter_bucket(other, entry)) continue;
+    const std::uint64_t other = view_.other_place(place, entry & ~number_mask);
+    if (other == place || !enter_bucket(other, entry)) continue;
     word.store(0, kRelease);
     return true;
   }
   return false;
 }
 
+// The first bucket while it has a place: then nearly every page is found in the one line that a reader
+// fetches first.
 void CompactIndex::enter(SpaceId space, const Key& key, std::uint32_t number) {
   const compact::Places places = view_.places(space, key);
   const std::uint32_t entry = places.tag | (number + 1);
-  const auto free_in = [&](std::uint64_t place) {
-    std::uint32_t free = 0;
-    for (const compact::Word& word : bucket(place).entries) free += word.load(kRelaxed) == 0 ? 1U : 0U;
-    return free;
-  };
   visited_ += 2;
-  const std::uint32_t first = free_in(places.first);
-  const std::uint32_t second = free_in(places.second);
-  if (first + second == 0 && !make_place(places.first) && !make_place(places.second)) {
-    header().stash[header().stash_used.load(kRelaxed)].store(number + 1, kRelease);
-    header().stash_used.store(header().stash_used.load(kRelaxed) + 1, kRelease);
-    return;
+  if (enter_bucket(places.first, entry) || enter_bucket(places.second, entry)) return;
+  if (make_place(places.first)) {
+    TIERCEL_CHECK(enter_bucket(places.first, entry));
+  } else if (make_place(places.second)) {
+    TIERCEL_CHECK(enter_bucket(places.second, entry));
+  } else {
+    const std::uint32_t stashed = header().stash_used.load(kRelaxed);
+    header().stash[stashed].store(number + 1, kRelease);
+    header().stash_used.store(stashed + 1, kRelease);
   }
-  if (!enter_bucket(second > first ? places.second : places.first, entry) &&
-      !enter_bucket(second > first ? places.first : places.second, entry))
-    TIERCEL_CHECK(enter_bucket(places.first, entry) || enter_bucket(places.second, entry));
 }
 
 void CompactIndex::leave(SpaceId space, const Key& key, std::uint32_t number) {
@@ -268,7 +282,7 @@ bool CompactIndex::put_set(PageNumber page, SetNumber set, SlotAddress address) 
   Record& at = record(page.value() / kCells);
   const std::uint32_t cell = page.value() % kCells;
   const std::uint32_t word = address.value() + 1;
-  Change change(at, false);
+  Change change(at, shows(at, cell));  // an address that is replaced is found no more
   if (set.value() == 0) {
     at.first[cell].store(word, kRelease);
     return true;
@@ -375,7 +389,7 @@ bool CompactIndex::add_single(Record& at, std::uint32_t cell, std::uint32_t set,
 void CompactIndex::drop_set(PageNumber page, SetNumber set) {
   Record& at = record(page.value() / kCells);
   const std::uint32_t cell = page.value() % kCells;
-  Change change(at, true);
+  Change change(at, shows(at, cell));
   if (set.value() == 0) {
     at.first[cell].store(0, kRelease);
     return;

@@ -34,6 +34,7 @@ class CompactIndex final : public PageIndex {
                   std::span<std::uint32_t> numbers) const override {
     view_.find_chain(space, first_page, keys, numbers);
   }
+  void expect(SpaceId space, std::span<const Key> keys) const override;
   bool has_room(std::uint64_t pages, std::uint64_t sets) const override;
   PageNumber insert(SpaceId space, const Key& key, std::uint64_t chain_page,
                     std::optional<PageNumber> parent) override;

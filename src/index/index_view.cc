@@ -1,6 +1,7 @@
 #include "index/index_view.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 
 #include <fmt/format.h>
@@ -24,8 +25,13 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kAcquire = std::memory_order_acquire;
-constexpr int kReadsMax = 8;                 // of one record that keeps changing
-constexpr std::size_t kBlocksAtOnce = 64;    // whose places are fetched together
+constexpr int kReadsMax = 8;               // of one record that keeps changing
+constexpr std::size_t kBlocksAtOnce = 64;  // whose places are fetched together
+bool has_key(const Record& at, std::size_t cell, const Key& key) {
+  if (TIERCEL_FAULT(tag_taken_as_hit)) return true;
+  return at.keys[cell][0].load(kAcquire) == key.words[0] && at.keys[cell][1].load(kAcquire) == key.words[1];
+}
+
 constexpr std::uint32_t kFurtherMax = 1024;  // links followed; more means that the record changed meanwhile
 
 Status not_an_index(std::string what) {
@@ -67,10 +73,15 @@ Places IndexView::places(SpaceId space, const Key& key) const {
   const std::uint64_t hash = mix64(key.words[0] ^ header().seed ^ (std::uint64_t{space.value()} << 32));
   Places out;
   out.first = ((hash & 0xFFFF'FFFF) * plan_.bucket_count) >> 32;
-  out.second = ((hash >> 32) * plan_.bucket_count) >> 32;
-  if (out.second == out.first) out.second = out.first + 1 == plan_.bucket_count ? 0 : out.first + 1;
   out.tag = static_cast<std::uint32_t>(key.words[1] << plan_.number_bits);
+  out.second = other_place(out.first, out.tag);
   return out;
+}
+
+// Each the other's: so an entry can be moved without knowing its key.
+std::uint64_t IndexView::other_place(std::uint64_t place, std::uint32_t tag) const {
+  const std::uint64_t sum = ((mix64(tag ^ ~header().seed) >> 32) * plan_.bucket_count) >> 32;
+  return sum >= place ? sum - place : sum + plan_.bucket_count - place;
 }
 
 // Whole key, space and presence: a tag alone is never a hit.
@@ -79,8 +90,7 @@ bool IndexView::is(std::uint32_t number, SpaceId space, const Key& key) const {
   const Record& at = record(number / kCells);
   const std::uint32_t cell = number % kCells;
   if ((at.used.load(kAcquire) >> cell & 1) == 0 || at.space.load(kAcquire) != space.value()) return false;
-  if (TIERCEL_FAULT(tag_taken_as_hit)) return true;
-  return at.keys[cell][0].load(kAcquire) == key.words[0] && at.keys[cell][1].load(kAcquire) == key.words[1];
+  return has_key(at, cell, key);
 }
 
 std::uint32_t IndexView::find_number(SpaceId space, const Key& key) const {
@@ -110,29 +120,36 @@ std::optional<PageNumber> IndexView::find(SpaceId space, const Key& key) const {
 
 // ---- chains ----
 
+// Most entries stand in their first bucket.
 void IndexView::prefetch_places(SpaceId space, const Key& key) const {
-  const Places places_of = places(space, key);
-  __builtin_prefetch(&bucket(places_of.first));
-  __builtin_prefetch(&bucket(places_of.second));
+  __builtin_prefetch(&bucket(places(space, key).first));
 }
 
 void IndexView::prefetch_record(std::uint32_t number) const {
   if (number >= header().records * kCells) return;
+  constexpr std::size_t kUsed = offsetof(Record, children);  // what a reader looks at
   const auto* from = reinterpret_cast<const char*>(&record(number / kCells));
-  for (std::size_t line = 0; line < sizeof(Record) + 64; line += 64)
-    __builtin_prefetch(from + std::min(line, sizeof(Record) - 1));
+  for (std::size_t line = 0; line < kUsed; line += 64) __builtin_prefetch(from + line);
+  __builtin_prefetch(from + kUsed - 1);
 }
 
-// By its tag alone: where the page probably is.
-std::uint32_t IndexView::guess(SpaceId space, const Key& key) const {
-  const Places places_of = places(space, key);
+// The first page in a bucket that has the tag: probably the one.
+std::uint32_t IndexView::tagged(std::uint64_t place, std::uint32_t tag) const {
   const std::uint32_t number_mask = (std::uint32_t{1} << plan_.number_bits) - 1;
-  for (const std::uint64_t place : {places_of.first, places_of.second})
-    for (const compact::Word& word : bucket(place).entries) {
-      const std::uint32_t entry = word.load(kRelaxed);
-      if (entry != 0 && (entry & ~number_mask) == places_of.tag) return (entry & number_mask) - 1;
-    }
+  for (const compact::Word& word : bucket(place).entries) {
+    const std::uint32_t entry = word.load(kRelaxed);
+    if ((entry & ~number_mask) == tag && entry != 0) return (entry & number_mask) - 1;
+  }
   return kNoPage;
+}
+
+void IndexView::prefetch_row(std::uint32_t number) const {
+  if (number >= header().records * kCells) return;
+  const std::uint32_t further = record(number / kCells).further.load(kRelaxed);
+  if ((further & kRowBit) == 0 || (further & ~kRowBit) >= header().rows) return;
+  const auto* from = reinterpret_cast<const char*>(&row(further & ~kRowBit));
+  __builtin_prefetch(from);
+  __builtin_prefetch(from + sizeof(Row) - 1);
 }
 
 void IndexView::add_further_classes(const Record& at, std::array<std::uint64_t, kCells>& classes) const {
@@ -163,17 +180,19 @@ bool IndexView::try_run(SpaceId space, std::uint32_t number, std::span<const Key
   const Record& at = record(number / kCells);
   std::uint32_t version = at.version.load(kAcquire);
   if (version % 2 != 0) return false;
-  const std::uint32_t first_cell = number % kCells;
+  const std::uint32_t cell = number % kCells;
   const std::uint32_t visible = at.visible.load(kAcquire);
+  // Neighbours from the first cell on, without a gap.
+  const auto neighbours =
+      static_cast<std::size_t>(std::countr_one(std::uint32_t{at.used.load(kAcquire)} >> cell));
+  const std::size_t most = std::min(neighbours, keys.size());
   std::size_t run = 0;
-  while (run < keys.size() && first_cell + run < kCells &&
-         is(number + static_cast<std::uint32_t>(run), space, keys[run]))
-    ++run;
-  std::array<std::uint64_t, kCells> classes{};
+  if (at.space.load(kAcquire) == space.value())
+    while (run < most && has_key(at, cell + run, keys[run])) ++run;
+  std::array<std::uint64_t, kCells> classes;
   if (!owner && run != 0) {
-    for (std::size_t i = 0; i < run; ++i)
-      classes[first_cell + i] = at.first[first_cell + i].load(kAcquire) != 0 ? 1 : 0;
-    add_further_classes(at, classes);
+    for (std::size_t i = cell; i < cell + run; ++i) classes[i] = at.first[i].load(kAcquire) != 0 ? 1 : 0;
+    if (at.further.load(kAcquire) != 0) add_further_classes(at, classes);
   }
   TIERCEL_PAUSE();
   if (TIERCEL_FAULT(seqlock_not_repeated))
@@ -181,10 +200,12 @@ bool IndexView::try_run(SpaceId space, std::uint32_t number, std::span<const Key
   else if (at.version.load(kRelaxed) != version)
     return false;
   for (std::size_t i = 0; i < run; ++i) {
-    const std::size_t cell = first_cell + i;
-    const bool shown = owner || (visible >> cell & 1) != 0;
-    found[i] =
-        shown ? FoundPage{number + static_cast<std::uint32_t>(i), version, classes[cell]} : FoundPage{};
+    const bool shown = (visible >> (cell + i) & 1) != 0;
+    if (owner)
+      found[i].page = number + static_cast<std::uint32_t>(i);
+    else
+      found[i] =
+          shown ? FoundPage{number + static_cast<std::uint32_t>(i), version, classes[cell + i]} : FoundPage{};
   }
   taken = run;
   return true;
@@ -217,33 +238,42 @@ void IndexView::walk_block(SpaceId space, std::uint32_t guessed, std::span<const
   }
 }
 
+// In waves, so that what is far away is fetched together: the blocks' buckets, the records that they name,
+// the records' rows; then the pages are looked at.
 void IndexView::walk(SpaceId space, std::uint64_t first_page, std::span<const Key> keys,
                      std::span<FoundPage> found, bool owner) const {
-  std::array<std::uint32_t, kBlocksAtOnce> guesses;
-  std::array<std::size_t, kBlocksAtOnce + 1> starts;
+  struct Block {
+    std::size_t start = 0;
+    Places places;
+    std::uint32_t guess = kNoPage;
+  };
+  std::array<Block, kBlocksAtOnce + 1> block;
   for (std::size_t done = 0; done < keys.size();) {
     std::size_t blocks = 0;
     std::size_t next = done;
-    while (blocks < kBlocksAtOnce && next < keys.size()) {
-      starts[blocks++] = next;
-      prefetch_places(space, keys[next]);
-      next += kCells - (first_page + next) % kCells;
+    for (; blocks < kBlocksAtOnce && next < keys.size(); next += kCells - (first_page + next) % kCells) {
+      block[blocks] = {next, places(space, keys[next]), kNoPage};
+      __builtin_prefetch(&bucket(block[blocks++].places.first));
     }
-    starts[blocks] = std::min(next, keys.size());
-    for (std::size_t b = 0; b < blocks; ++b) prefetch_record(guesses[b] = guess(space, keys[starts[b]]));
+    block[blocks].start = std::min(next, keys.size());
+    const std::span<Block> these(block.data(), blocks);
+    for (Block& each : these) {
+      each.guess = tagged(each.places.first, each.places.tag);
+      if (each.guess != kNoPage)
+        prefetch_record(each.guess);
+      else
+        __builtin_prefetch(&bucket(each.places.second));
+    }
+    for (Block& each : these)
+      if (each.guess == kNoPage) prefetch_record(each.guess = tagged(each.places.second, each.places.tag));
     if (!owner)
-      for (std::size_t b = 0; b < blocks; ++b) {
-        if (guesses[b] == kNoPage || guesses[b] >= header().records * kCells) continue;
-        const std::uint32_t further = record(guesses[b] / kCells).further.load(kRelaxed);
-        if ((further & kRowBit) == 0 || (further & ~kRowBit) >= header().rows) continue;
-        const auto* from = reinterpret_cast<const char*>(&row(further & ~kRowBit));
-        __builtin_prefetch(from);
-        __builtin_prefetch(from + sizeof(Row) - 1);
-      }
-    for (std::size_t b = 0; b < blocks; ++b)
-      walk_block(space, guesses[b], keys.subspan(starts[b], starts[b + 1] - starts[b]),
-                 found.subspan(starts[b], starts[b + 1] - starts[b]), owner);
-    done = starts[blocks];
+      for (const Block& each : these) prefetch_row(each.guess);
+    for (std::size_t b = 0; b < blocks; ++b) {
+      const std::size_t count = block[b + 1].start - block[b].start;
+      walk_block(space, block[b].guess, keys.subspan(block[b].start, count),
+                 found.subspan(block[b].start, count), owner);
+    }
+    done = block[blocks].start;
   }
 }
 

@@ -52,6 +52,8 @@ class IndexView final {
                   std::span<std::uint32_t> numbers) const;
 
   compact::Places places(SpaceId space, const Key& key) const;
+  std::uint64_t other_place(std::uint64_t place, std::uint32_t tag) const;
+  void prefetch_places(SpaceId space, const Key& key) const;
   const compact::Header& header() const { return *reinterpret_cast<const compact::Header*>(image_); }
   const compact::Record& record(std::uint64_t i) const { return at<compact::Record>(plan_.records)[i]; }
   const compact::Bucket& bucket(std::uint64_t i) const { return at<compact::Bucket>(plan_.buckets)[i]; }
@@ -66,8 +68,8 @@ class IndexView final {
   }
   bool is(std::uint32_t number, SpaceId space, const Key& key) const;
   std::uint32_t find_number(SpaceId space, const Key& key) const;
-  std::uint32_t guess(SpaceId space, const Key& key) const;
-  void prefetch_places(SpaceId space, const Key& key) const;
+  std::uint32_t tagged(std::uint64_t place, std::uint32_t tag) const;
+  void prefetch_row(std::uint32_t number) const;
   void prefetch_record(std::uint32_t number) const;
   std::size_t take_run(SpaceId space, std::uint32_t number, std::span<const Key> keys,
                        std::span<FoundPage> found, bool owner) const;

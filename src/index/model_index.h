@@ -16,6 +16,7 @@ class ModelIndex final : public PageIndex {
   std::optional<PageNumber> find(SpaceId space, const Key& key) const override;
   void find_chain(SpaceId space, std::uint64_t first_page, std::span<const Key> keys,
                   std::span<std::uint32_t> numbers) const override;
+  void expect(SpaceId, std::span<const Key>) const override {}
   bool has_room(std::uint64_t pages, std::uint64_t) const override {
     return by_name_.size() + pages <= pages_max_;
   }

@@ -54,6 +54,8 @@ class PageIndex {
   virtual void find_chain(SpaceId space, std::uint64_t first_page, std::span<const Key> keys,
                           std::span<std::uint32_t> numbers) const = 0;
 
+  // These keys will be inserted or found soon: their places may be fetched. Changes nothing.
+  virtual void expect(SpaceId space, std::span<const Key> keys) const = 0;
   // Whether `pages` more can be inserted and `sets` more put that are not set 0, whatever their keys and
   // pages.
   virtual bool has_room(std::uint64_t pages, std::uint64_t sets) const = 0;

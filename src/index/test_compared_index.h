@@ -50,6 +50,7 @@ class ComparedIndex final : public PageIndex {
         differ(fmt::format("find_chain: key {} of {} is another page", i, keys.size()));
     }
   }
+  void expect(SpaceId space, std::span<const Key> keys) const override { compact_->expect(space, keys); }
   bool has_room(std::uint64_t pages, std::uint64_t sets) const override {
     if (compact_->has_room(pages, sets) && !model_.has_room(pages, sets))
       differ("has_room: more than pages_max");

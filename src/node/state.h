@@ -529,6 +529,7 @@ struct Node::State {
   };
   Status check_store(const StoreRequest& request) const;
   bool valid(const StoreRequest& request, const StoreItem& item, bool client_writes) const;
+  void expect_items(const StoreRequest& request);  // their places in the index are fetched
   Admission admit(const StoreRequest& request, const StoreItem& item, const Writer& writer);
   Admission join(Residence& set, const StoreItem& item, const Writer& writer);
   StoreOutcome refused(const StoreRequest& request, const StoreItem& item, StoreOutcome why);

@@ -183,6 +183,13 @@ Residence& Node::State::new_residence(const StoreRequest& request, const StoreIt
 
 // ---- the calls ----
 
+void Node::State::expect_items(const StoreRequest& request) {
+  std::vector<Key> keys;
+  keys.reserve(request.items.size());
+  for (const StoreItem& item : request.items) keys.push_back(item.key);
+  pages.index().expect(current_space(space_of(request.ns)), keys);
+}
+
 Result<StoreAnswer> Node::store(StoreRequest request) {
   State& s = *state_;
   TIERCEL_RETURN_IF_ERROR(s.check_store(request));
@@ -191,6 +198,7 @@ Result<StoreAnswer> Node::store(StoreRequest request) {
   const State::Writer writer = s.writer_of(request, id.value(), false);
   std::vector<std::uint64_t> members;
   bool any = false;
+  s.expect_items(request);
   for (const StoreItem& item : request.items) {
     const State::Admission admission = s.admit(request, item, writer);
     answer.outcomes.push_back(admission.outcome);
