@@ -4,6 +4,10 @@ namespace tiercel {
 
 std::span<const Bench> benches() {
   static constexpr Bench kBenches[] = {
+      {"match", "prefixes found in an index of ten million pages, alone and while another process writes",
+       match_bench},
+      {"insert", "pages evicted and stored in a full index, against bare memory accesses", insert_bench},
+      {"hash", "keys of pages against bare SHA-256 blocks", hash_bench},
       {"get", "records out of the arena into engine memory, verified and not, against memcpy", get_bench},
       {"put", "records from engine memory into the arena, with checksums, against memcpy", put_bench},
       {"crc", "CRC-32C of memory, alone and while copying, against memcpy", crc_bench},

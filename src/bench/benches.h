@@ -21,6 +21,8 @@ std::span<const Bench> benches();
 const Bench* find_bench(std::string_view name);  // nothing: no such bench
 
 // Each stands in the file of its name.
+Status match_bench(BenchRun& run);  // and insert_bench: index_bench.cc
+Status insert_bench(BenchRun& run);
 Status hash_bench(BenchRun& run);
 Status get_bench(BenchRun& run);  // and put_bench: copy_bench.cc
 Status put_bench(BenchRun& run);
