@@ -78,6 +78,11 @@ class SimDevice final : public Device {
   Status read(std::uint64_t address, MutableByteView into) override;
   Status write(std::uint64_t address, ByteView from) override;
   std::uint64_t size_bytes() const override { return memory_.size_bytes(); }
+  // While an access is to fail, every byte moves by read() and write().
+  MutableByteView host_view(std::uint64_t address, std::uint64_t length) override {
+    if (read_fails_in_ != 0 || write_fails_in_ != 0) return {};
+    return memory_.host_view(address, length);
+  }
 
   MutableByteView bytes() { return memory_.bytes(); }
   // The access after `after` more of its kind fails; once.
