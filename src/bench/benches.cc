@@ -10,6 +10,7 @@ std::span<const Bench> benches() {
       {"hash", "keys of pages against bare SHA-256 blocks", hash_bench},
       {"get", "records out of the arena into engine memory, verified and not, against memcpy", get_bench},
       {"put", "records from engine memory into the arena, with checksums, against memcpy", put_bench},
+      {"replay", "a made-up trace through the node; what reasons and history take of it", replay_bench},
       {"crc", "CRC-32C of memory, alone and while copying, against memcpy", crc_bench},
       {"arena", "opening an arena, all of it touched, against memset; mapping it once more", arena_bench},
   };

@@ -26,6 +26,7 @@ Status insert_bench(BenchRun& run);
 Status hash_bench(BenchRun& run);
 Status get_bench(BenchRun& run);  // and put_bench: copy_bench.cc
 Status put_bench(BenchRun& run);
+Status replay_bench(BenchRun& run);
 Status crc_bench(BenchRun& run);
 Status arena_bench(BenchRun& run);
 
