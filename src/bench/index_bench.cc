@@ -47,9 +47,9 @@ class FullIndex final {
   static Result<std::unique_ptr<FullIndex>> create(std::uint64_t pages, std::uint32_t classes,
                                                    BenchRun& run) {
     std::unique_ptr<FullIndex> full(new FullIndex);
-    const std::uint64_t records = pages / compact::kCells;
+    const std::uint64_t strips = pages / compact::kCells;
     const compact::Sizes sizes{
-        pages, records, classes == 1 ? 0 : records,
+        pages, strips, classes == 1 ? 0 : strips,
         classes == 1 ? 0 : std::min<std::uint64_t>(compact::kSinglesMax, pages / kPointEvery)};
     TIERCEL_ASSIGN_OR_RETURN(const compact::Plan plan, compact::plan_image(sizes));
     TIERCEL_ASSIGN_OR_RETURN(full->memory_, Mapping::open({MappingKind::kShared, plan.bytes, {}}));
@@ -167,7 +167,7 @@ Subject lookups(std::string name, const IndexView& view, Questions& questions, F
           [&questions] { questions.renew(); }};
 }
 
-// As many cache lines as a prefix touches, at random places that are known beforehand: eight records of six
+// As many cache lines as a prefix touches, at random places that are known beforehand: eight strips of six
 // lines, eight buckets; for further classes eight rows of two.
 Subject random_loads(const CompactIndex& index, std::uint32_t classes) {
   const ByteView memory = index.image();
@@ -178,11 +178,11 @@ Subject random_loads(const CompactIndex& index, std::uint32_t classes) {
             for (std::uint64_t i = 0; i < kLookups; ++i) {
               std::array<std::uint64_t, 3 * kChain / compact::kCells> places;
               for (std::uint64_t& place : places) place = prng.below(lines) * kLine;
-              const std::size_t records = kChain / compact::kCells;
+              const std::size_t strips = kChain / compact::kCells;
               const double start = now_nanoseconds();
               std::uint64_t sum = 0;
               for (std::size_t p = 0; p < places.size(); ++p) {
-                const std::uint64_t run = p < records ? 6 : p < 2 * records ? 1 : classes == 1 ? 0 : 2;
+                const std::uint64_t run = p < strips ? 6 : p < 2 * strips ? 1 : classes == 1 ? 0 : 2;
                 for (std::uint64_t line = 0; line < run; ++line)
                   sum += static_cast<std::uint64_t>(memory[places[p] + line * kLine]);
               }

@@ -19,8 +19,8 @@ using compact::Bucket;
 using compact::kCells;
 using compact::kEntries;
 using compact::kRowBit;
-using compact::Record;
 using compact::Row;
+using compact::Strip;
 
 namespace {
 
@@ -38,12 +38,12 @@ bool names(std::uint64_t single, std::uint32_t set, std::uint32_t cell) {
 
 }  // namespace
 
-// One visible step: readers use nothing that they took of the record across it. The first store is the one
+// One visible step: readers use nothing that they took of the strip across it. The first store is the one
 // that the lease protocol orders: seq_cst (docs/decisions/0007).
 class CompactIndex::Change {
  public:
   // `hides`: something that a reader can find is found no more.
-  Change(Record& at, bool hides) : at_(at), bumps_(!(hides && TIERCEL_FAULT(generation_not_bumped))) {
+  Change(Strip& at, bool hides) : at_(at), bumps_(!(hides && TIERCEL_FAULT(generation_not_bumped))) {
     if (bumps_)
       at_.version.store(at_.version.load(kRelaxed) + 1, hides ? lease_orders().hide : lease_orders().open);
   }
@@ -54,12 +54,12 @@ class CompactIndex::Change {
   Change& operator=(const Change&) = delete;
 
  private:
-  Record& at_;
+  Strip& at_;
   bool bumps_;
 };
 
 namespace {
-bool shows(const Record& at, std::uint32_t cell) { return (at.visible.load(kRelaxed) >> cell & 1) != 0; }
+bool shows(const Strip& at, std::uint32_t cell) { return (at.visible.load(kRelaxed) >> cell & 1) != 0; }
 }  // namespace
 
 Result<std::unique_ptr<CompactIndex>> CompactIndex::create(MutableByteView memory,
@@ -67,17 +67,16 @@ Result<std::unique_ptr<CompactIndex>> CompactIndex::create(MutableByteView memor
   const auto plan = compact::plan_image(sizes);
   if (!plan) return tl::unexpected(plan.error());
   if (memory.size() < plan->bytes)
-    return tl::unexpected(
-        Status{Code::kInvalidArgument,
-               fmt::format("page index: {} bytes given, {} needed for {} pages in {} records", memory.size(),
-                           plan->bytes, sizes.pages_max, sizes.records)});
+    return tl::unexpected(Status{
+        Code::kInvalidArgument, fmt::format("page index: {} bytes given, {} needed for {} pages in {} strips",
+                                            memory.size(), plan->bytes, sizes.pages_max, sizes.strips)});
   auto* header = new (memory.data()) compact::Header{};
   header->magic = compact::kMagic;
   header->format = compact::kFormat;
   header->number_bits = plan->number_bits;
   header->bytes = plan->bytes;
   header->pages_max = sizes.pages_max;
-  header->records = sizes.records;
+  header->strips = sizes.strips;
   header->buckets = plan->bucket_count;
   header->rows = sizes.rows;
   header->singles = sizes.singles;
@@ -106,20 +105,20 @@ Result<std::unique_ptr<CompactIndex>> CompactIndex::create(const compact::Sizes&
 
 CompactIndex::~CompactIndex() = default;
 
-// ---- records ----
+// ---- strips ----
 
-std::optional<std::uint32_t> CompactIndex::take_record(SpaceId space) {
+std::optional<std::uint32_t> CompactIndex::take_strip(SpaceId space) {
   std::uint32_t index = 0;
-  if (free_records_.head != 0) {
-    index = free_records_.head - 1;
-    free_records_.head = record(index).further.load(kRelaxed);
-  } else if (free_records_.fresh < header().records) {
-    index = static_cast<std::uint32_t>(free_records_.fresh++);
+  if (free_strips_.head != 0) {
+    index = free_strips_.head - 1;
+    free_strips_.head = strip(index).further.load(kRelaxed);
+  } else if (free_strips_.fresh < header().strips) {
+    index = static_cast<std::uint32_t>(free_strips_.fresh++);
   } else {
     return std::nullopt;
   }
-  ++records_used_;
-  Record& at = record(index);
+  ++strips_used_;
+  Strip& at = strip(index);
   Change change(at, false);
   at.further.store(0, kRelease);
   at.space.store(space.value(), kRelease);
@@ -127,16 +126,16 @@ std::optional<std::uint32_t> CompactIndex::take_record(SpaceId space) {
   return index;
 }
 
-// A record whose versions are nearly used up stays out of use: a generation never comes twice.
-void CompactIndex::give_back_record(std::uint32_t index) {
-  --records_used_;
-  Record& at = record(index);
+// A strip whose versions are nearly used up stays out of use: a generation never comes twice.
+void CompactIndex::give_back_strip(std::uint32_t index) {
+  --strips_used_;
+  Strip& at = strip(index);
   if (at.version.load(kRelaxed) >= compact::kRetired) {
-    ++records_retired_;
+    ++strips_retired_;
     return;
   }
-  at.further.store(free_records_.head, kRelease);
-  free_records_.head = index + 1;
+  at.further.store(free_strips_.head, kRelease);
+  free_strips_.head = index + 1;
 }
 
 void CompactIndex::expect(SpaceId space, std::span<const Key> keys) const {
@@ -150,9 +149,9 @@ void CompactIndex::expect(SpaceId space, std::span<const Key> keys) const {
 
 // A set takes a single or a row; making a row of singles frees more singles than it takes.
 bool CompactIndex::has_room(std::uint64_t pages, std::uint64_t sets) const {
-  const std::uint64_t records = view_.header().records - records_used_ - records_retired_;
+  const std::uint64_t strips = view_.header().strips - strips_used_ - strips_retired_;
   const std::uint64_t further = view_.header().rows - rows_used_ + view_.header().singles - singles_used_;
-  return pages_ + pages <= view_.header().pages_max && pages <= records && sets <= further &&
+  return pages_ + pages <= view_.header().pages_max && pages <= strips && sets <= further &&
          view_.header().stash_used.load(kRelaxed) + pages <= compact::kStash;
 }
 
@@ -162,14 +161,14 @@ PageNumber CompactIndex::insert(SpaceId space, const Key& key, std::uint64_t cha
   const auto cell = static_cast<std::uint32_t>(chain_page % kCells);
   std::optional<std::uint32_t> index;
   if (parent && cell != 0 && parent->value() % kCells == cell - 1) {
-    const Record& beside = record(parent->value() / kCells);
+    const Strip& beside = strip(parent->value() / kCells);
     if ((beside.used.load(kRelaxed) >> cell & 1) == 0 && beside.space.load(kRelaxed) == space.value() &&
         beside.version.load(kRelaxed) < compact::kRetired)
       index = parent->value() / kCells;
   }
-  if (!index) index = take_record(space);
+  if (!index) index = take_strip(space);
   TIERCEL_CHECK(index.has_value());
-  Record& at = record(*index);
+  Strip& at = strip(*index);
   const std::uint32_t number = *index * kCells + cell;
   {
     Change change(at, false);
@@ -186,7 +185,7 @@ PageNumber CompactIndex::insert(SpaceId space, const Key& key, std::uint64_t cha
 }
 
 Key CompactIndex::key_at(std::uint32_t number) const {
-  const Record& at = view_.record(number / kCells);
+  const Strip& at = view_.strip(number / kCells);
   const auto& key = at.keys[number % kCells];
   return Key{{key[0].load(kRelaxed), key[1].load(kRelaxed)}};
 }
@@ -194,7 +193,7 @@ Key CompactIndex::key_at(std::uint32_t number) const {
 void CompactIndex::erase(PageNumber page) {
   const std::uint32_t index = page.value() / kCells;
   const std::uint32_t cell = page.value() % kCells;
-  Record& at = record(index);
+  Strip& at = strip(index);
   TIERCEL_CHECK((at.used.load(kRelaxed) >> cell & 1) != 0);
   TIERCEL_CHECK((at.visible.load(kRelaxed) >> cell & 1) == 0 || TIERCEL_FAULT(index_keeps_evicted_set));
   leave(SpaceId(at.space.load(kRelaxed)), key_at(page.value()), page.value());
@@ -209,7 +208,7 @@ void CompactIndex::erase(PageNumber page) {
     at.used.store(used, kRelease);
   }
   --pages_;
-  if (used == 0) give_back_record(index);
+  if (used == 0) give_back_strip(index);
 }
 
 // ---- bucket entries ----
@@ -279,7 +278,7 @@ void CompactIndex::leave(SpaceId space, const Key& key, std::uint32_t number) {
 
 bool CompactIndex::put_set(PageNumber page, SetNumber set, SlotAddress address) {
   TIERCEL_CHECK(address.value() < UINT32_MAX);
-  Record& at = record(page.value() / kCells);
+  Strip& at = strip(page.value() / kCells);
   const std::uint32_t cell = page.value() % kCells;
   const std::uint32_t word = address.value() + 1;
   Change change(at, shows(at, cell));  // an address that is replaced is found no more
@@ -290,7 +289,7 @@ bool CompactIndex::put_set(PageNumber page, SetNumber set, SlotAddress address) 
   return replace_further(at, cell, set.value(), word) || put_further(at, cell, set.value(), word);
 }
 
-bool CompactIndex::replace_further(Record& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address) {
+bool CompactIndex::replace_further(Strip& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address) {
   for (std::uint32_t reference = at.further.load(kRelaxed); reference != 0;) {
     ++visited_;
     if ((reference & kRowBit) != 0) {
@@ -313,7 +312,7 @@ bool CompactIndex::replace_further(Record& at, std::uint32_t cell, std::uint32_t
   return false;
 }
 
-std::uint32_t CompactIndex::count_singles(const Record& at, std::uint32_t set) {
+std::uint32_t CompactIndex::count_singles(const Strip& at, std::uint32_t set) {
   std::uint32_t count = 0;
   for (std::uint32_t reference = at.further.load(kRelaxed); reference != 0;) {
     if ((reference & kRowBit) != 0) {
@@ -327,7 +326,7 @@ std::uint32_t CompactIndex::count_singles(const Record& at, std::uint32_t set) {
   return count;
 }
 
-bool CompactIndex::put_further(Record& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address) {
+bool CompactIndex::put_further(Strip& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address) {
   const bool many = count_singles(at, set) + 1 >= compact::kRowMinimum;
   if (many && add_row(at, set)) return replace_further(at, cell, set, address);
   if (add_single(at, cell, set, address)) return true;
@@ -335,7 +334,7 @@ bool CompactIndex::put_further(Record& at, std::uint32_t cell, std::uint32_t set
 }
 
 // A row for the set, with what its singles held; rows come before singles.
-bool CompactIndex::add_row(Record& at, std::uint32_t set) {
+bool CompactIndex::add_row(Strip& at, std::uint32_t set) {
   std::uint32_t index = 0;
   if (free_rows_.head != 0) {
     index = free_rows_.head - 1;
@@ -368,7 +367,7 @@ bool CompactIndex::add_row(Record& at, std::uint32_t set) {
   return true;
 }
 
-bool CompactIndex::add_single(Record& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address) {
+bool CompactIndex::add_single(Strip& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address) {
   std::uint32_t index = 0;
   if (free_singles_.head != 0) {
     index = free_singles_.head - 1;
@@ -387,7 +386,7 @@ bool CompactIndex::add_single(Record& at, std::uint32_t cell, std::uint32_t set,
 }
 
 void CompactIndex::drop_set(PageNumber page, SetNumber set) {
-  Record& at = record(page.value() / kCells);
+  Strip& at = strip(page.value() / kCells);
   const std::uint32_t cell = page.value() % kCells;
   Change change(at, shows(at, cell));
   if (set.value() == 0) {
@@ -397,7 +396,7 @@ void CompactIndex::drop_set(PageNumber page, SetNumber set) {
   drop_further(at, cell, set.value());
 }
 
-void CompactIndex::drop_further(Record& at, std::uint32_t cell, std::uint32_t set) {
+void CompactIndex::drop_further(Strip& at, std::uint32_t cell, std::uint32_t set) {
   if (TIERCEL_FAULT(dropped_set_stays)) return;
   compact::Word* link = &at.further;
   while ((link->load(kRelaxed) & kRowBit) != 0) {
@@ -440,7 +439,7 @@ void CompactIndex::drop_further(Record& at, std::uint32_t cell, std::uint32_t se
 }
 
 void CompactIndex::set_visible(PageNumber page, bool visible) {
-  Record& at = record(page.value() / kCells);
+  Strip& at = strip(page.value() / kCells);
   const std::uint32_t bit = 1U << page.value() % kCells;
   const std::uint32_t old = at.visible.load(kRelaxed);
   Change change(at, !visible);
@@ -448,19 +447,19 @@ void CompactIndex::set_visible(PageNumber page, bool visible) {
 }
 
 void CompactIndex::freeze(PageNumber page) {
-  compact::Word& version = record(page.value() / kCells).version;
+  compact::Word& version = strip(page.value() / kCells).version;
   const std::uint32_t now = version.load(kRelaxed);
   if (now % 2 == 0) version.store(now + 1, lease_orders().hide);
 }
 
 void CompactIndex::thaw(PageNumber page) {
-  compact::Word& version = record(page.value() / kCells).version;
+  compact::Word& version = strip(page.value() / kCells).version;
   const std::uint32_t now = version.load(kRelaxed);
   if (now % 2 != 0) version.store(now + 1, lease_orders().settle);
 }
 
 void CompactIndex::move_set(PageNumber page, SetNumber set, SlotAddress address) {
-  Record& at = record(page.value() / kCells);
+  Strip& at = strip(page.value() / kCells);
   const std::uint32_t cell = page.value() % kCells;
   TIERCEL_CHECK(at.version.load(kRelaxed) % 2 != 0 && address.value() < UINT32_MAX);
   if (set.value() == 0)
@@ -478,13 +477,13 @@ LeaseName CompactIndex::lease_name(PageNumber page) const {
 
 void CompactIndex::set_children(PageNumber page, std::uint32_t visible_children) {
   if (TIERCEL_FAULT(child_count_wrong) && visible_children == 0) return;
-  record(page.value() / kCells)
+  strip(page.value() / kCells)
       .children[page.value() % kCells]
       .store(static_cast<std::uint8_t>(std::min(visible_children, 255U)), kRelaxed);
 }
 
 void CompactIndex::touch(PageNumber page, std::uint64_t sequence) {
-  Record& at = record(page.value() / kCells);
+  Strip& at = strip(page.value() / kCells);
   auto& own = at.age[page.value() % kCells];
   const auto now = static_cast<std::uint32_t>(sequence);
   const std::uint32_t before = at.last_use.load(kRelaxed);
@@ -511,7 +510,7 @@ void CompactIndex::bump_mark(std::uint32_t id) {
 // ---- audits ----
 
 IndexedPage CompactIndex::read(PageNumber page) const {
-  const Record& at = view_.record(page.value() / kCells);
+  const Strip& at = view_.strip(page.value() / kCells);
   const std::uint32_t cell = page.value() % kCells;
   IndexedPage out;
   out.space = SpaceId(at.space.load(kRelaxed));
@@ -531,8 +530,8 @@ IndexedPage CompactIndex::read(PageNumber page) const {
 
 std::vector<PageNumber> CompactIndex::all_pages() const {
   std::vector<PageNumber> out;
-  for (std::uint32_t index = 0; index < free_records_.fresh; ++index) {
-    const std::uint32_t used = view_.record(index).used.load(kRelaxed);
+  for (std::uint32_t index = 0; index < free_strips_.fresh; ++index) {
+    const std::uint32_t used = view_.strip(index).used.load(kRelaxed);
     for (std::uint32_t cell = 0; cell < kCells; ++cell)
       if ((used >> cell & 1) != 0) out.emplace_back(index * kCells + cell);
   }
@@ -541,7 +540,7 @@ std::vector<PageNumber> CompactIndex::all_pages() const {
 
 std::optional<std::string> CompactIndex::inconsistency() const {
   const std::vector<PageNumber> all = all_pages();
-  if (all.size() != pages_) return fmt::format("{} pages in records, {} counted", all.size(), pages_);
+  if (all.size() != pages_) return fmt::format("{} pages in strips, {} counted", all.size(), pages_);
   std::uint64_t entries = view_.header().stash_used.load(kRelaxed);
   for (std::uint64_t place = 0; place < view_.plan().bucket_count; ++place)
     for (const compact::Word& word : view_.bucket(place).entries)
@@ -550,13 +549,13 @@ std::optional<std::string> CompactIndex::inconsistency() const {
   std::set<std::uint32_t> in_use;
   std::uint64_t rows = 0, singles = 0;
   for (const PageNumber page : all) {
-    const Record& at = view_.record(page.value() / kCells);
+    const Strip& at = view_.strip(page.value() / kCells);
     const auto found = find(SpaceId(at.space.load(kRelaxed)), key_at(page.value()));
     if (found != page) return fmt::format("page {} is not found by its key", page.value());
     if ((at.visible.load(kRelaxed) & ~at.used.load(kRelaxed)) != 0)
-      return fmt::format("record {} shows a cell that is not used", page.value() / kCells);
+      return fmt::format("strip {} shows a cell that is not used", page.value() / kCells);
     if (at.version.load(kRelaxed) % 2 != 0)
-      return fmt::format("record {} is left half written", page.value() / kCells);
+      return fmt::format("strip {} is left half written", page.value() / kCells);
     if (!in_use.insert(page.value() / kCells).second) continue;
     for (std::uint32_t reference = at.further.load(kRelaxed); reference != 0;) {
       const bool is_row = (reference & kRowBit) != 0;
@@ -565,8 +564,8 @@ std::optional<std::string> CompactIndex::inconsistency() const {
                          : next_of(view_.single(reference - 1).load(kRelaxed));
     }
   }
-  if (in_use.size() != records_used_)
-    return fmt::format("{} records in use, {} counted", in_use.size(), records_used_);
+  if (in_use.size() != strips_used_)
+    return fmt::format("{} strips in use, {} counted", in_use.size(), strips_used_);
   if (rows != rows_used_ || singles != singles_used_)
     return fmt::format("{} rows and {} singles linked, {} and {} counted", rows, singles, rows_used_,
                        singles_used_);

@@ -1,14 +1,14 @@
 // The page index at memory speed: 28 bytes a page where chains are long, in one block of memory that readers
 // of other processes use without a call (index_view.h). Layout: compact_layout.h.
 //
-// Bytes: 376 for a record of up to 16 pages and 4.5 for a page's bucket entry, so 28 a page in whole chains;
+// Bytes: 376 for a strip of up to 16 pages and 4.5 for a page's bucket entry, so 28 a page in whole chains;
 // 8 or less for each further set of a page (a row of 72 bytes serves nine or more; below that singles of 8).
-// A record with few pages takes as much as a full one: chains that end or part inside a block of 16 cost
+// A strip with few pages takes as much as a full one: chains that end or part inside a block of 16 cost
 // more.
 //
 // Threads: one writer thread; readers as in index_view.h. Cost: every call visits at most two buckets (and 32
-// of their entries' records where it has to move an entry to make place), one record, and the further sets of
-// that record; counted by visited().
+// of their entries' strips where it has to move an entry to make place), one strip, and the further sets of
+// that strip; counted by visited().
 #pragma once
 
 #include <memory>
@@ -57,11 +57,11 @@ class CompactIndex final : public PageIndex {
 
   const IndexView& view() const { return view_; }
   ByteView image() const { return {memory_.data(), view_.plan().bytes}; }
-  std::uint64_t records_used() const { return records_used_; }
-  std::uint64_t records_retired() const { return records_retired_; }
+  std::uint64_t strips_used() const { return strips_used_; }
+  std::uint64_t strips_retired() const { return strips_retired_; }
   std::uint64_t rows_used() const { return rows_used_; }
   std::uint64_t singles_used() const { return singles_used_; }
-  std::uint64_t visited() const { return visited_; }  // buckets, records and links looked at by changes
+  std::uint64_t visited() const { return visited_; }  // buckets, strips and links looked at by changes
 
  private:
   class Change;
@@ -72,31 +72,31 @@ class CompactIndex final : public PageIndex {
 
   explicit CompactIndex(MutableByteView memory, IndexView view) : memory_(memory), view_(view) {}
   compact::Header& header() { return *reinterpret_cast<compact::Header*>(memory_.data()); }
-  compact::Record& record(std::uint64_t i) { return const_cast<compact::Record&>(view_.record(i)); }
+  compact::Strip& strip(std::uint64_t i) { return const_cast<compact::Strip&>(view_.strip(i)); }
   compact::Bucket& bucket(std::uint64_t i) { return const_cast<compact::Bucket&>(view_.bucket(i)); }
   compact::Row& row(std::uint64_t i) { return const_cast<compact::Row&>(view_.row(i)); }
   compact::Single& single(std::uint64_t i) { return const_cast<compact::Single&>(view_.single(i)); }
 
-  std::optional<std::uint32_t> take_record(SpaceId space);
-  void give_back_record(std::uint32_t index);
+  std::optional<std::uint32_t> take_strip(SpaceId space);
+  void give_back_strip(std::uint32_t index);
   void enter(SpaceId space, const Key& key, std::uint32_t number);
   bool enter_bucket(std::uint64_t place, std::uint32_t entry);
   bool make_place(std::uint64_t place);
   void leave(SpaceId space, const Key& key, std::uint32_t number);
-  bool put_further(compact::Record& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address);
-  bool replace_further(compact::Record& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address);
-  bool add_row(compact::Record& at, std::uint32_t set);
-  bool add_single(compact::Record& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address);
-  void drop_further(compact::Record& at, std::uint32_t cell, std::uint32_t set);
-  std::uint32_t count_singles(const compact::Record& at, std::uint32_t set);
+  bool put_further(compact::Strip& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address);
+  bool replace_further(compact::Strip& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address);
+  bool add_row(compact::Strip& at, std::uint32_t set);
+  bool add_single(compact::Strip& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address);
+  void drop_further(compact::Strip& at, std::uint32_t cell, std::uint32_t set);
+  std::uint32_t count_singles(const compact::Strip& at, std::uint32_t set);
   Key key_at(std::uint32_t number) const;
 
   std::unique_ptr<std::byte, void (*)(void*)> own_{nullptr, nullptr};
   MutableByteView memory_;
   IndexView view_;
-  std::uint64_t pages_ = 0, records_used_ = 0, records_retired_ = 0, rows_used_ = 0, singles_used_ = 0;
+  std::uint64_t pages_ = 0, strips_used_ = 0, strips_retired_ = 0, rows_used_ = 0, singles_used_ = 0;
   std::uint64_t visited_ = 0;
-  FreeList free_records_, free_rows_, free_singles_;
+  FreeList free_strips_, free_rows_, free_singles_;
 };
 
 }  // namespace tiercel

@@ -149,7 +149,7 @@ TEST(CompactIndex, AnswersAsTheModelDoesWhateverIsDone) {
     Prng prng(seed);
     compact::Sizes sizes;
     sizes.pages_max = prng.between(1, 300);
-    sizes.records = prng.between(1, sizes.pages_max);
+    sizes.strips = prng.between(1, sizes.pages_max);
     sizes.rows = prng.below(20);
     sizes.singles = prng.below(100);
     ComparedIndex index(sizes, seed);
@@ -191,7 +191,7 @@ TEST(CompactIndex, AFullIndexOfWholeChainsFindsEveryPageAndHasNoRoom) {
 }
 
 TEST(CompactIndex, EqualTagsAreNotHits) {
-  // Keys that differ in the high bits of both words only: with one record the tag is the low bits of the
+  // Keys that differ in the high bits of both words only: with one strip the tag is the low bits of the
   // second.
   const auto index = made({64, 8, 0, 0});
   const Key stored{{42, 77}};
@@ -242,20 +242,20 @@ TEST(CompactIndex, AChangeVisitsABoundedNumberOfEntries) {
     }
   }
   EXPECT_GT(most, 0U);
-  EXPECT_LE(most, 2U + 2 * 16 + 2 * 16);  // two buckets, their entries once each, a record's links
+  EXPECT_LE(most, 2U + 2 * 16 + 2 * 16);  // two buckets, their entries once each, a strip's links
   EXPECT_EQ(index->inconsistency(), std::nullopt);
 }
 
-TEST(CompactIndex, ARecordWhoseVersionsAreUsedUpIsRetired) {
+TEST(CompactIndex, AStripWhoseVersionsAreUsedUpIsRetired) {
   const auto index = made({32, 2, 0, 0});
   PageNumber page = index->insert(kSpace, key_of(1), 0, std::nullopt);
   auto& version = const_cast<compact::Word&>(index->view().generation(page));
   version.store(compact::kRetired, std::memory_order_relaxed);
   const PageNumber child = index->insert(kSpace, key_of(2), 1, page);
-  EXPECT_NE(child.value() / 16, page.value() / 16) << "nothing joins a record that is to be retired";
+  EXPECT_NE(child.value() / 16, page.value() / 16) << "nothing joins a strip that is to be retired";
   index->erase(page);
   index->erase(child);
-  EXPECT_EQ(index->records_retired(), 1U);
+  EXPECT_EQ(index->strips_retired(), 1U);
   for (std::uint64_t i = 0; i < 16; ++i) {
     page = index->insert(kSpace, key_of(10 + i), 0, std::nullopt);
     EXPECT_EQ(page.value() / 16, child.value() / 16);

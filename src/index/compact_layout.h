@@ -1,12 +1,12 @@
 // How the compact index lies in memory: a block of bytes without pointers, the same in every process that
 // maps it. Every byte is in docs/format.md (page index image).
 //
-//   header · marks · buckets · records · rows · singles
+//   header · marks · buckets · strips · rows · singles
 //
-// A *record* holds up to 16 pages that follow each other in a chain: page n of a chain stands in cell n mod
-// 16, beside its parent where that cell is free. So 128 pages are eight records and not 128 places. A
+// A *strip* holds up to 16 pages that follow each other in a chain: page n of a chain stands in cell n mod
+// 16, beside its parent where that cell is free. So 128 pages are eight strips and not 128 places. A
 // *bucket* is one cache line of 16 entries {tag, page number}; every page has one entry, in one of two
-// buckets. The first class's address stands in the cell; further sets of a record's pages are rows (16
+// buckets. The first class's address stands in the cell; further sets of a strip's pages are rows (16
 // addresses of one set), or singles where fewer than 8 pages have that set.
 //
 // Threads: shared words are atomics; one writer, any number of readers (index_view.h has the protocol).
@@ -34,24 +34,24 @@ inline constexpr std::uint32_t kStash = 32;
 inline constexpr std::uint32_t kSinglesMax = (1U << 20) - 1;  // a single names the next in 20 bits
 inline constexpr std::uint32_t kRowMinimum = 9;  // sets from which on a row takes less than singles
 inline constexpr std::uint32_t kRetired =
-    0xFFFF'FF00;  // a record whose version comes so far is not used again
+    0xFFFF'FF00;  // a strip whose version comes so far is not used again
 
 using Word = std::atomic<std::uint32_t>;
 static_assert(Word::is_always_lock_free && sizeof(Word) == 4);
 
-struct Record {
+struct Strip {
   Word version;   // the generation: even = stable, odd = being written, never 0
   Word space;     // of all its pages
-  Word further;   // reference to rows and singles; 0 = none. Of a free record: the next free one + 1
+  Word further;   // reference to rows and singles; 0 = none. Of a free strip: the next free one + 1
   Word last_use;  // of the page used last
   std::atomic<std::uint16_t> used, visible;  // bit per cell
   Word reserved;
   std::array<Word, kCells> first;                                      // address of set 0, 0 = absent
   std::array<std::array<std::atomic<std::uint64_t>, 2>, kCells> keys;  // of used cells
   std::array<std::atomic<std::uint8_t>, kCells> children;              // visible ones, 255 = or more
-  std::array<std::atomic<std::uint8_t>, kCells> age;  // last_use of the record less that of the page
+  std::array<std::atomic<std::uint8_t>, kCells> age;  // last_use of the strip less that of the page
 };
-static_assert(sizeof(Record) == 376 && alignof(Record) == 8);
+static_assert(sizeof(Strip) == 376 && alignof(Strip) == 8);
 
 struct Bucket {
   alignas(64) std::array<Word, kEntries> entries;  // tag << number_bits | page number + 1; 0 = free
@@ -77,7 +77,7 @@ struct Header {
   std::uint32_t format;
   std::uint32_t number_bits;  // of a bucket entry
   std::uint64_t bytes;        // of the whole image
-  std::uint64_t pages_max, records, buckets, rows, singles;
+  std::uint64_t pages_max, strips, buckets, rows, singles;
   std::uint64_t seed;      // mixed into places, so that nobody outside can aim at one bucket
   std::uint32_t checksum;  // CRC32C of all before it
   Word stash_used;
@@ -87,14 +87,14 @@ static_assert(sizeof(Header) == 208);
 
 struct Sizes {
   std::uint64_t pages_max = 0;  // ≥ 1
-  std::uint64_t records = 0;    // ≥ 1; pages_max / 16 hold pages_max pages if all are in whole chains
+  std::uint64_t strips = 0;     // ≥ 1; pages_max / 16 hold pages_max pages if all are in whole chains
   std::uint64_t rows = 0;
   std::uint64_t singles = 0;  // ≤ kSinglesMax
 };
 // Offsets of the parts, all multiples of 64. Errors: invalid_argument when a size is 0 or beyond what 32 bits
 // name.
 struct Plan {
-  std::uint64_t marks = 0, buckets = 0, records = 0, rows = 0, singles = 0, bytes = 0;
+  std::uint64_t marks = 0, buckets = 0, strips = 0, rows = 0, singles = 0, bytes = 0;
   std::uint64_t bucket_count = 0;
   std::uint32_t number_bits = 0;
 };

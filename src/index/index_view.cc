@@ -18,21 +18,21 @@ using compact::kCells;
 using compact::kEntries;
 using compact::kRowBit;
 using compact::Places;
-using compact::Record;
 using compact::Row;
+using compact::Strip;
 
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kAcquire = std::memory_order_acquire;
-constexpr int kReadsMax = 8;               // of one record that keeps changing
+constexpr int kReadsMax = 8;               // of one strip that keeps changing
 constexpr std::size_t kBlocksAtOnce = 64;  // whose places are fetched together
-bool has_key(const Record& at, std::size_t cell, const Key& key) {
+bool has_key(const Strip& at, std::size_t cell, const Key& key) {
   if (TIERCEL_FAULT(tag_taken_as_hit)) return true;
   return at.keys[cell][0].load(kAcquire) == key.words[0] && at.keys[cell][1].load(kAcquire) == key.words[1];
 }
 
-constexpr std::uint32_t kFurtherMax = 1024;  // links followed; more means that the record changed meanwhile
+constexpr std::uint32_t kFurtherMax = 1024;  // links followed; more means that the strip changed meanwhile
 
 Status not_an_index(std::string what) {
   return Status{Code::kDataCorrupt, "page index image: " + std::move(what)};
@@ -55,7 +55,7 @@ Result<IndexView> IndexView::attach(ByteView image) {
         not_an_index(fmt::format("format {}; this program reads {}", header.format, compact::kFormat)));
   if (header.checksum != crc32c(image.first(offsetof(compact::Header, checksum))))
     return tl::unexpected(not_an_index("the header's checksum is wrong"));
-  const auto plan = compact::plan_image({header.pages_max, header.records, header.rows, header.singles});
+  const auto plan = compact::plan_image({header.pages_max, header.strips, header.rows, header.singles});
   if (!plan) return tl::unexpected(not_an_index(plan.error().message));
   if (plan->bytes != header.bytes || plan->bytes > image.size() || plan->bucket_count != header.buckets ||
       plan->number_bits != header.number_bits)
@@ -86,8 +86,8 @@ std::uint64_t IndexView::other_place(std::uint64_t place, std::uint32_t tag) con
 
 // Whole key, space and presence: a tag alone is never a hit.
 bool IndexView::is(std::uint32_t number, SpaceId space, const Key& key) const {
-  if (number >= header().records * kCells) return false;
-  const Record& at = record(number / kCells);
+  if (number >= header().strips * kCells) return false;
+  const Strip& at = strip(number / kCells);
   const std::uint32_t cell = number % kCells;
   if ((at.used.load(kAcquire) >> cell & 1) == 0 || at.space.load(kAcquire) != space.value()) return false;
   return has_key(at, cell, key);
@@ -125,10 +125,10 @@ void IndexView::prefetch_places(SpaceId space, const Key& key) const {
   __builtin_prefetch(&bucket(places(space, key).first));
 }
 
-void IndexView::prefetch_record(std::uint32_t number) const {
-  if (number >= header().records * kCells) return;
-  constexpr std::size_t kUsed = offsetof(Record, children);  // what a reader looks at
-  const auto* from = reinterpret_cast<const char*>(&record(number / kCells));
+void IndexView::prefetch_strip(std::uint32_t number) const {
+  if (number >= header().strips * kCells) return;
+  constexpr std::size_t kUsed = offsetof(Strip, children);  // what a reader looks at
+  const auto* from = reinterpret_cast<const char*>(&strip(number / kCells));
   for (std::size_t line = 0; line < kUsed; line += 64) __builtin_prefetch(from + line);
   __builtin_prefetch(from + kUsed - 1);
 }
@@ -144,15 +144,15 @@ std::uint32_t IndexView::tagged(std::uint64_t place, std::uint32_t tag) const {
 }
 
 void IndexView::prefetch_row(std::uint32_t number) const {
-  if (number >= header().records * kCells) return;
-  const std::uint32_t further = record(number / kCells).further.load(kRelaxed);
+  if (number >= header().strips * kCells) return;
+  const std::uint32_t further = strip(number / kCells).further.load(kRelaxed);
   if ((further & kRowBit) == 0 || (further & ~kRowBit) >= header().rows) return;
   const auto* from = reinterpret_cast<const char*>(&row(further & ~kRowBit));
   __builtin_prefetch(from);
   __builtin_prefetch(from + sizeof(Row) - 1);
 }
 
-void IndexView::add_further_classes(const Record& at, std::array<std::uint64_t, kCells>& classes) const {
+void IndexView::add_further_classes(const Strip& at, std::array<std::uint64_t, kCells>& classes) const {
   std::uint32_t reference = at.further.load(kAcquire);
   for (std::uint32_t links = 0; reference != 0 && links < kFurtherMax; ++links) {
     if ((reference & kRowBit) != 0) {
@@ -173,11 +173,11 @@ void IndexView::add_further_classes(const Record& at, std::array<std::uint64_t, 
   }
 }
 
-// Pages of one record from `number` on whose keys are keys[0], keys[1], …: how many is told in `taken`.
-// False: the record was changed meanwhile, nothing is told.
+// Pages of one strip from `number` on whose keys are keys[0], keys[1], …: how many is told in `taken`.
+// False: the strip was changed meanwhile, nothing is told.
 bool IndexView::try_run(SpaceId space, std::uint32_t number, std::span<const Key> keys,
                         std::span<FoundPage> found, bool owner, std::size_t& taken) const {
-  const Record& at = record(number / kCells);
+  const Strip& at = strip(number / kCells);
   std::uint32_t version = at.version.load(kAcquire);
   if (version % 2 != 0) return false;
   const std::uint32_t cell = number % kCells;
@@ -213,15 +213,15 @@ bool IndexView::try_run(SpaceId space, std::uint32_t number, std::span<const Key
 
 std::size_t IndexView::take_run(SpaceId space, std::uint32_t number, std::span<const Key> keys,
                                 std::span<FoundPage> found, bool owner) const {
-  if (number >= header().records * kCells) return 0;
+  if (number >= header().strips * kCells) return 0;
   std::size_t taken = 0;
   for (int reads = 0; reads < kReadsMax; ++reads)
     if (try_run(space, number, keys, found, owner, taken)) return taken;
   return 0;
 }
 
-// Keys of one block of 16 chain pages. Most often one record has them all; where a chain left another inside
-// the block, the rest is in a record of its own.
+// Keys of one block of 16 chain pages. Most often one strip has them all; where a chain left another inside
+// the block, the rest is in a strip of its own.
 void IndexView::walk_block(SpaceId space, std::uint32_t guessed, std::span<const Key> keys,
                            std::span<FoundPage> found, bool owner) const {
   std::size_t i = guessed == kNoPage ? 0 : take_run(space, guessed, keys, found, owner);
@@ -238,8 +238,8 @@ void IndexView::walk_block(SpaceId space, std::uint32_t guessed, std::span<const
   }
 }
 
-// In waves, so that what is far away is fetched together: the blocks' buckets, the records that they name,
-// the records' rows; then the pages are looked at.
+// In waves, so that what is far away is fetched together: the blocks' buckets, the strips that they name,
+// the strips' rows; then the pages are looked at.
 void IndexView::walk(SpaceId space, std::uint64_t first_page, std::span<const Key> keys,
                      std::span<FoundPage> found, bool owner) const {
   struct Block {
@@ -260,12 +260,12 @@ void IndexView::walk(SpaceId space, std::uint64_t first_page, std::span<const Ke
     for (Block& each : these) {
       each.guess = tagged(each.places.first, each.places.tag);
       if (each.guess != kNoPage)
-        prefetch_record(each.guess);
+        prefetch_strip(each.guess);
       else
         __builtin_prefetch(&bucket(each.places.second));
     }
     for (Block& each : these)
-      if (each.guess == kNoPage) prefetch_record(each.guess = tagged(each.places.second, each.places.tag));
+      if (each.guess == kNoPage) prefetch_strip(each.guess = tagged(each.places.second, each.places.tag));
     if (!owner)
       for (const Block& each : these) prefetch_row(each.guess);
     for (std::size_t b = 0; b < blocks; ++b) {
@@ -295,8 +295,8 @@ void IndexView::find_chain(SpaceId space, std::uint64_t first_page, std::span<co
 }
 
 std::optional<SlotAddress> IndexView::address(PageNumber page, SetNumber set) const {
-  if (page.value() >= header().records * kCells) return std::nullopt;
-  const Record& at = record(page.value() / kCells);
+  if (page.value() >= header().strips * kCells) return std::nullopt;
+  const Strip& at = strip(page.value() / kCells);
   const std::uint32_t cell = page.value() % kCells;
   const auto known = [](std::uint32_t word) {
     return word == 0 ? std::nullopt : std::optional(SlotAddress(word - 1));

@@ -1,6 +1,6 @@
 // Reading a compact index, from any thread of any process that has its memory, while its owner changes it.
 //
-// A record is read under its version (a seqlock): what a reader took is used only if the version is even and
+// A strip is read under its version (a seqlock): what a reader took is used only if the version is even and
 // the same afterwards. Every word is an atomic; payload is read with acquire, so that no fence is needed. The
 // version is also the generation that a lease names (lease_table.h): a reader that wants the bytes publishes
 // a lease on the cells and looks at the version once more.
@@ -22,7 +22,7 @@ namespace tiercel {
 
 struct FoundPage {
   std::uint32_t page = kNoPage;  // page number
-  std::uint32_t generation = 0;  // of its record when it was read
+  std::uint32_t generation = 0;  // of its strip when it was read
   std::uint64_t classes = 0;  // bit c: the set c of the page is there (shard 0 of class c, which are whole)
 };
 
@@ -41,7 +41,7 @@ class IndexView final {
   std::optional<SlotAddress> address(PageNumber page, SetNumber set) const;
   // The word that a lease on this page's cell looks at.
   const compact::Word& generation(PageNumber page) const {
-    return record(page.value() / compact::kCells).version;
+    return strip(page.value() / compact::kCells).version;
   }
   // Grows when a namespace or form whose id falls on this mark is cleared: what was found before is not used.
   const compact::Word& mark(std::uint32_t id) const;
@@ -55,7 +55,7 @@ class IndexView final {
   std::uint64_t other_place(std::uint64_t place, std::uint32_t tag) const;
   void prefetch_places(SpaceId space, const Key& key) const;
   const compact::Header& header() const { return *reinterpret_cast<const compact::Header*>(image_); }
-  const compact::Record& record(std::uint64_t i) const { return at<compact::Record>(plan_.records)[i]; }
+  const compact::Strip& strip(std::uint64_t i) const { return at<compact::Strip>(plan_.strips)[i]; }
   const compact::Bucket& bucket(std::uint64_t i) const { return at<compact::Bucket>(plan_.buckets)[i]; }
   const compact::Row& row(std::uint64_t i) const { return at<compact::Row>(plan_.rows)[i]; }
   const compact::Single& single(std::uint64_t i) const { return at<compact::Single>(plan_.singles)[i]; }
@@ -70,12 +70,12 @@ class IndexView final {
   std::uint32_t find_number(SpaceId space, const Key& key) const;
   std::uint32_t tagged(std::uint64_t place, std::uint32_t tag) const;
   void prefetch_row(std::uint32_t number) const;
-  void prefetch_record(std::uint32_t number) const;
+  void prefetch_strip(std::uint32_t number) const;
   std::size_t take_run(SpaceId space, std::uint32_t number, std::span<const Key> keys,
                        std::span<FoundPage> found, bool owner) const;
   bool try_run(SpaceId space, std::uint32_t number, std::span<const Key> keys, std::span<FoundPage> found,
                bool owner, std::size_t& taken) const;
-  void add_further_classes(const compact::Record& record,
+  void add_further_classes(const compact::Strip& strip,
                            std::array<std::uint64_t, compact::kCells>& classes) const;
   void walk(SpaceId space, std::uint64_t first_page, std::span<const Key> keys, std::span<FoundPage> found,
             bool owner) const;

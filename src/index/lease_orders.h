@@ -13,8 +13,8 @@ namespace tiercel {
 
 struct LeaseOrders {
   // The reader, in this order. `words_high` says how many of its words a client has ever used.
-  std::memory_order look = std::memory_order_acquire;      // load of the record's version
-  std::memory_order read = std::memory_order_acquire;      // load of a word of the record
+  std::memory_order look = std::memory_order_acquire;      // load of the strip's version
+  std::memory_order read = std::memory_order_acquire;      // load of a word of the strip
   std::memory_order known = std::memory_order_seq_cst;     // load of the client's words_high
   std::memory_order raise = std::memory_order_seq_cst;     // store of it, when this word is the highest yet
   std::memory_order publish = std::memory_order_seq_cst;   // store of the lease word
@@ -22,11 +22,11 @@ struct LeaseOrders {
   std::memory_order clear = std::memory_order_release;     // store of 0: the lease ends, or was not got
   // The evictor, in this order.
   std::memory_order hide = std::memory_order_seq_cst;   // store of an odd version, before the page's words go
-  std::memory_order write = std::memory_order_release;  // store of a word of the record
+  std::memory_order write = std::memory_order_release;  // store of a word of the strip
   std::memory_order settle = std::memory_order_release;  // store of the next even version
   std::memory_order count = std::memory_order_seq_cst;   // load of a client's words_high
   std::memory_order scan = std::memory_order_seq_cst;    // load of a lease word
-  // A change that takes nothing out of sight (a page joins the record).
+  // A change that takes nothing out of sight (a page joins the strip).
   std::memory_order open = std::memory_order_relaxed;  // store of an odd version
 
   bool scan_after_hide = true;         // the evictor hides first, then scans

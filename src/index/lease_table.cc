@@ -43,10 +43,10 @@ std::uint64_t check_of(const Header& header) {
 }
 static_assert(sizeof(Header) <= kPage);
 
-// A lease word; 0 = no lease: bit 63 set, 23 bits of version / 2, last cell, first cell, record.
+// A lease word; 0 = no lease: bit 63 set, 23 bits of version / 2, last cell, first cell, strip.
 constexpr std::uint64_t encode(const LeaseName& name, std::uint32_t version) {
   return (std::uint64_t{1} << 63) | ((std::uint64_t{version >> 1} & 0x7F'FFFF) << 40) |
-         (std::uint64_t{name.last} << 36) | (std::uint64_t{name.first} << 32) | name.record;
+         (std::uint64_t{name.last} << 36) | (std::uint64_t{name.first} << 32) | name.strip;
 }
 constexpr LeaseName name_of(std::uint64_t word) {
   return {static_cast<std::uint32_t>(word), static_cast<std::uint8_t>((word >> 32) & 15),
@@ -189,10 +189,10 @@ void LeaseTable::remove_client(ClientPlace client) {
   std::erase(active_, client.place);
 }
 
-LeaseTable::Wanted& LeaseTable::wanted(std::uint32_t record) {
+LeaseTable::Wanted& LeaseTable::wanted(std::uint32_t strip) {
   const std::size_t mask = wanted_.size() - 1;
-  std::size_t at = (record * 0x9E3779B97F4A7C15ULL) >> 32;
-  while (wanted_[at & mask].used && wanted_[at & mask].record != record) ++at;
+  std::size_t at = (strip * 0x9E3779B97F4A7C15ULL) >> 32;
+  while (wanted_[at & mask].used && wanted_[at & mask].strip != strip) ++at;
   return wanted_[at & mask];
 }
 
@@ -206,8 +206,8 @@ void LeaseTable::note_words(const Place& place) {
   for (std::uint32_t w = 0; w < words; ++w) {
     const std::uint64_t word = place.block.words[w].load(kLeaseOrders.scan);
     if (word == 0) continue;
-    Wanted& record = wanted(static_cast<std::uint32_t>(word));
-    if (record.used) record.cells = static_cast<std::uint16_t>(record.cells | cells_of(name_of(word)));
+    Wanted& strip = wanted(static_cast<std::uint32_t>(word));
+    if (strip.used) strip.cells = static_cast<std::uint16_t>(strip.cells | cells_of(name_of(word)));
   }
 }
 
@@ -218,13 +218,13 @@ void LeaseTable::scan(std::span<const LeaseName> victims, std::span<std::uint8_t
   wanted_.assign(std::bit_ceil(victims.size() * 2 + 1), Wanted{});
   for (const LeaseName& victim : victims) {
     TIERCEL_CHECK(victim.first <= victim.last && victim.last < kLeaseCellsMax);
-    Wanted& record = wanted(victim.record);
-    record.used = true;
-    record.record = victim.record;
+    Wanted& strip = wanted(victim.strip);
+    strip.used = true;
+    strip.strip = victim.strip;
   }
   for (const std::uint32_t place : active_) note_words(places_[place]);
   for (std::size_t i = 0; i < victims.size(); ++i) {
-    named[i] = (wanted(victims[i].record).cells & cells_of(victims[i])) != 0 ? 1 : 0;
+    named[i] = (wanted(victims[i].strip).cells & cells_of(victims[i])) != 0 ? 1 : 0;
     counts_.victims_named += named[i];
   }
 }

@@ -1,5 +1,5 @@
 // Leases: what readers are reading, written down by the readers themselves. Each client has a block of shared
-// memory that only it writes: lease words that name runs of cells of index records, and a ring of touches.
+// memory that only it writes: lease words that name runs of cells of index strips, and a ring of touches.
 // The owner reads the lease words once for each batch of pages that it wants to evict, and gives up those
 // that somebody reads. No reader writes a word that another reader writes, so a client that dies leaves
 // nothing to repair: its block is cleared. Orders of memory and why they suffice: docs/decisions/0007.
@@ -25,11 +25,11 @@
 
 namespace tiercel {
 
-inline constexpr std::uint8_t kLeaseCellsMax = 16;  // of an index record
+inline constexpr std::uint8_t kLeaseCellsMax = 16;  // of an index strip
 
-// The cells first … last, both included, of an index record.
+// The cells first … last, both included, of an index strip.
 struct LeaseName {
-  std::uint32_t record = 0;
+  std::uint32_t strip = 0;
   std::uint8_t first = 0, last = 0;  // first ≤ last < kLeaseCellsMax
   friend bool operator==(const LeaseName&, const LeaseName&) = default;
 };
@@ -106,7 +106,7 @@ class LeaseTable final {
 
   // named[i] = 1 when some lease names a cell of victims[i], else 0: then nobody reads it, nor will, and what
   // was read of it was read before.
-  // Requires: the version of each victim's record was stored by `kLeaseOrders.hide` before; as many answers
+  // Requires: the version of each victim's strip was stored by `kLeaseOrders.hide` before; as many answers
   // as victims. Cost: O(words ever used by the clients there are + victims), whatever the victims.
   void scan(std::span<const LeaseName> victims, std::span<std::uint8_t> named);
 
@@ -133,16 +133,16 @@ class LeaseTable final {
     std::uint64_t lost = 0;     // as counted by the tenant when last looked at
     bool active = false;
   };
-  // Open addressing: the victims' records, and which of their cells somebody names.
+  // Open addressing: the victims' strips, and which of their cells somebody names.
   struct Wanted {
-    std::uint32_t record = 0;
+    std::uint32_t strip = 0;
     std::uint16_t cells = 0;
     bool used = false;
   };
 
   LeaseTable(const LeaseTableShape& shape, std::vector<Place> places);
   bool current(ClientPlace client) const;
-  Wanted& wanted(std::uint32_t record);
+  Wanted& wanted(std::uint32_t strip);
   void note_words(const Place& place);
   std::uint32_t words_in_use(const Place& place) const;
   std::uint32_t pending_touches(std::uint32_t place);
@@ -167,7 +167,7 @@ class LeaseClient final {
   // The cells stay where they are, bytes and all, until `release`: the version was still `expected` after the
   // lease could be seen.
   // Returns: the slot to release; nothing when the version differs, is odd or 0, or all slots are in use.
-  // Requires: what was read of the record was read by `kLeaseOrders.look` and `.read` at version `expected`.
+  // Requires: what was read of the strip was read by `kLeaseOrders.look` and `.read` at version `expected`.
   // Cost: one locked store to the client's block, another when more leases are held than ever before, and one
   // to bits of this process.
   std::optional<std::uint32_t> lease(const LeaseName& name, const std::atomic<std::uint32_t>& version,

@@ -56,7 +56,7 @@ TEST(LeaseTable, ALeaseNamesItsCellsAndNoOthers) {
     }
 }
 
-TEST(LeaseTable, ABatchIsAnsweredForEachVictimAlsoOfOneRecordAndTwice) {
+TEST(LeaseTable, ABatchIsAnsweredForEachVictimAlsoOfOneStripAndTwice) {
   Fixture at;
   LeaseClient one = at.attach(at.table.add_client(1).value());
   LeaseClient two = at.attach(at.table.add_client(2).value());
@@ -100,7 +100,7 @@ TEST(LeaseTable, AgreesWithASetOfNamesOnRandomBatches) {
     Named wanted;
     for (const LeaseName& victim : victims)
       wanted.push_back(std::any_of(held.begin(), held.end(), [&](const Lease& each) {
-        return each.name.record == victim.record && each.name.first <= victim.last &&
+        return each.name.strip == victim.strip && each.name.first <= victim.last &&
                victim.first <= each.name.last;
       }));
     ASSERT_EQ(at.scan(victims), wanted) << "step " << step;

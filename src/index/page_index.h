@@ -75,7 +75,7 @@ class PageIndex {
   virtual void drop_set(PageNumber page, SetNumber set) = 0;
   virtual void set_visible(PageNumber page, bool visible) = 0;
   // From freeze to thaw no reader can lease the page, so that its records may be moved; move_set is put_set
-  // of a record that is there, in between. Frozen pages may share a record: each call may come once for every
+  // of a record that is there, in between. Frozen pages may share a strip: each call may come once for every
   // page.
   virtual void freeze(PageNumber page) = 0;
   virtual void move_set(PageNumber page, SetNumber set, SlotAddress address) = 0;

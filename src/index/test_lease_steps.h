@@ -21,7 +21,7 @@ namespace tiercel::interleaving {
 
 // Shared words. Each is written by one thread only, which both machines rely on.
 enum Place : std::uint8_t {
-  kVersion,  // of the record: 2 at first
+  kVersion,  // of the strip: 2 at first
   kCell,     // 1: the page lies in slot A, 2: in slot B, 0: no page
   kHigh1,
   kHigh2,

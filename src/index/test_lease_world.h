@@ -1,4 +1,4 @@
-// For tests: an index of the simplest kind (records of four cells that name slots), the slots' bytes, and a
+// For tests: an index of the simplest kind (strips of four cells that name slots), the slots' bytes, and a
 // lease table, each in memory that processes share. An evictor takes pages out of sight, scans and writes
 // others over their slots; readers lease pages and look whether every byte is the one that the page must
 // have. The bytes are plain, as in the arena, so ThreadSanitizer sees whether the leases order them.
@@ -51,17 +51,17 @@ class SharedPages final {
 };
 
 struct LeaseWorld {
-  static constexpr std::uint32_t kRecords = 4, kCells = 4, kPages = kRecords * kCells;
+  static constexpr std::uint32_t kStrips = 4, kCells = 4, kPages = kStrips * kCells;
   static constexpr std::uint32_t kSlots = kPages + 4;
   static constexpr std::uint32_t kSlotWords = 64;
 
-  struct Record {
+  struct Strip {
     std::atomic<std::uint32_t> version{2};
     std::array<std::atomic<std::uint32_t>, kCells> slot{};  // slot + 1; 0 = no page
     std::array<std::atomic<std::uint64_t>, kCells> page{};
   };
   struct Index {
-    std::array<Record, kRecords> records{};
+    std::array<Strip, kStrips> strips{};
   };
   struct Slots {
     std::array<std::array<std::uint64_t, kSlotWords>, kSlots> words{};
@@ -107,7 +107,7 @@ class LeaseEvictor final {
   // rest.
   void round() {
     for (std::uint32_t i = 0; i < kBatch; ++i)
-      hide({static_cast<std::uint32_t>(prng_.below(LeaseWorld::kRecords)),
+      hide({static_cast<std::uint32_t>(prng_.below(LeaseWorld::kStrips)),
             static_cast<std::uint32_t>(prng_.below(LeaseWorld::kCells))});
     collect();
     fill();
@@ -115,15 +115,15 @@ class LeaseEvictor final {
   // What stays hidden because somebody reads it.
   std::size_t waiting() const { return hidden_.size(); }
   void hide_all() {
-    for (std::uint32_t record = 0; record < LeaseWorld::kRecords; ++record)
-      for (std::uint32_t cell = 0; cell < LeaseWorld::kCells; ++cell) hide({record, cell});
+    for (std::uint32_t strip = 0; strip < LeaseWorld::kStrips; ++strip)
+      for (std::uint32_t cell = 0; cell < LeaseWorld::kCells; ++cell) hide({strip, cell});
     collect();
   }
   void collect() {
     std::vector<LeaseName> victims;
     for (const Hidden& each : hidden_) {
       const auto cell = static_cast<std::uint8_t>(each.at.cell);
-      victims.push_back({each.at.record, cell, cell});
+      victims.push_back({each.at.strip, cell, cell});
     }
     std::vector<std::uint8_t> named(victims.size());
     world_.table.scan(victims, named);
@@ -141,7 +141,7 @@ class LeaseEvictor final {
 
  private:
   struct At {
-    std::uint32_t record = 0, cell = 0;
+    std::uint32_t strip = 0, cell = 0;
     friend bool operator==(const At&, const At&) = default;
   };
   struct Hidden {
@@ -150,14 +150,14 @@ class LeaseEvictor final {
   };
 
   void hide(At at) {
-    LeaseWorld::Record& record = world_.index->records[at.record];
-    const std::uint32_t slot = record.slot[at.cell].load(std::memory_order_relaxed);
+    LeaseWorld::Strip& strip = world_.index->strips[at.strip];
+    const std::uint32_t slot = strip.slot[at.cell].load(std::memory_order_relaxed);
     if (slot == 0) return;
-    const std::uint32_t version = record.version.load(std::memory_order_relaxed);
-    record.version.store(version + 1, kLeaseOrders.hide);
-    record.slot[at.cell].store(0, kLeaseOrders.write);
-    record.page[at.cell].store(0, kLeaseOrders.write);
-    record.version.store(version + 2, kLeaseOrders.settle);
+    const std::uint32_t version = strip.version.load(std::memory_order_relaxed);
+    strip.version.store(version + 1, kLeaseOrders.hide);
+    strip.slot[at.cell].store(0, kLeaseOrders.write);
+    strip.page[at.cell].store(0, kLeaseOrders.write);
+    strip.version.store(version + 2, kLeaseOrders.settle);
     hidden_.push_back({at, slot - 1});
   }
 
@@ -169,18 +169,18 @@ class LeaseEvictor final {
   void fill() {
     for (std::uint32_t i = 0; i < LeaseWorld::kPages && !free_.empty(); ++i) {
       const At at{i / LeaseWorld::kCells, i % LeaseWorld::kCells};
-      LeaseWorld::Record& record = world_.index->records[at.record];
-      if (record.slot[at.cell].load(std::memory_order_relaxed) != 0 || waits(at)) continue;
+      LeaseWorld::Strip& strip = world_.index->strips[at.strip];
+      if (strip.slot[at.cell].load(std::memory_order_relaxed) != 0 || waits(at)) continue;
       const std::uint32_t slot = free_.front();
       free_.erase(free_.begin());
       ++page_;
       for (std::uint32_t w = 0; w < LeaseWorld::kSlotWords; ++w)
         world_.slots->words[slot][w] = LeaseWorld::word_of(page_, w);
-      const std::uint32_t version = record.version.load(std::memory_order_relaxed);
-      record.version.store(version + 1, kLeaseOrders.open);
-      record.page[at.cell].store(page_, kLeaseOrders.write);
-      record.slot[at.cell].store(slot + 1, kLeaseOrders.write);
-      record.version.store(version + 2, kLeaseOrders.settle);
+      const std::uint32_t version = strip.version.load(std::memory_order_relaxed);
+      strip.version.store(version + 1, kLeaseOrders.open);
+      strip.page[at.cell].store(page_, kLeaseOrders.write);
+      strip.slot[at.cell].store(slot + 1, kLeaseOrders.write);
+      strip.version.store(version + 2, kLeaseOrders.settle);
     }
   }
 
@@ -199,12 +199,12 @@ class LeaseReader final {
         tally_(world.tallies->each[tally]),
         prng_(seed) {}
 
-  // Leases some cells of one record, reads all their pages, gives them back.
+  // Leases some cells of one strip, reads all their pages, gives them back.
   void round() {
-    const auto record = static_cast<std::uint32_t>(prng_.below(LeaseWorld::kRecords));
+    const auto strip = static_cast<std::uint32_t>(prng_.below(LeaseWorld::kStrips));
     const auto first = static_cast<std::uint8_t>(prng_.below(LeaseWorld::kCells));
     const auto last = static_cast<std::uint8_t>(prng_.between(first, LeaseWorld::kCells - 1));
-    const auto slot = lease({record, first, last});
+    const auto slot = lease({strip, first, last});
     if (!slot) return;
     for (std::uint8_t cell = first; cell <= last; ++cell) compare(seen_[cell]);
     client_.release(*slot);
@@ -224,11 +224,11 @@ class LeaseReader final {
   };
 
   std::optional<std::uint32_t> lease(LeaseName name) {
-    const LeaseWorld::Record& record = world_.index->records[name.record];
-    const std::uint32_t version = record.version.load(kLeaseOrders.look);
+    const LeaseWorld::Strip& strip = world_.index->strips[name.strip];
+    const std::uint32_t version = strip.version.load(kLeaseOrders.look);
     for (std::uint8_t cell = name.first; cell <= name.last; ++cell)
-      seen_[cell] = {record.slot[cell].load(kLeaseOrders.read), record.page[cell].load(kLeaseOrders.read)};
-    const auto slot = client_.lease(name, record.version, version);
+      seen_[cell] = {strip.slot[cell].load(kLeaseOrders.read), strip.page[cell].load(kLeaseOrders.read)};
+    const auto slot = client_.lease(name, strip.version, version);
     (slot ? tally_.granted : tally_.refused).fetch_add(1, std::memory_order_relaxed);
     return slot;
   }

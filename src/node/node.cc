@@ -25,11 +25,11 @@ std::uint64_t book_bytes(const NodeOptions& options) {
 compact::Sizes index_sizes(const NodeOptions& options) {
   compact::Sizes sizes;
   sizes.pages_max = options.index_pages_max;
-  sizes.records =
-      options.index_records_max != 0
-          ? options.index_records_max
+  sizes.strips =
+      options.index_strips_max != 0
+          ? options.index_strips_max
           : std::max<std::uint64_t>(64, ceil_div(options.index_pages_max, std::uint64_t{compact::kCells}));
-  sizes.rows = sizes.records;
+  sizes.rows = sizes.strips;
   sizes.singles =
       std::min<std::uint64_t>(compact::kSinglesMax, std::max<std::uint64_t>(64, options.index_pages_max / 4));
   return sizes;

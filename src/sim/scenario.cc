@@ -149,7 +149,7 @@ void choose_size(Scenario& scenario, Prng& prng) {
   const std::uint64_t extents_of_size[] = {4096, 8192, 16384};
   options.extent_bytes = scenario.spec == "big_snapshot" ? 4096 : extents_of_size[prng.below(3)];
   options.index_pages_max = prng.chance(0.15) ? prng.between(6, 20) : 1024;
-  options.index_records_max = prng.chance(0.2) ? prng.between(4, 24) : 0;
+  options.index_strips_max = prng.chance(0.2) ? prng.between(4, 24) : 0;
   scenario.history_complete = !prng.chance(0.15);
   options.history_entries = scenario.history_complete ? 8192 : prng.between(1, 12);
   // Between a handful of pages and, now and then, one extent less than the largest record needs.
