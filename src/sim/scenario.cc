@@ -193,6 +193,7 @@ Scenario make_scenario(std::string_view spec, std::uint64_t seed) {
   choose_size(scenario, prng);
   choose_bounds(scenario, prng);
   scenario.readers = static_cast<std::uint32_t>(prng.below(3));
+  scenario.mapped_arena = prng.chance(0.25);
   options.off = prng.chance(0.02);
   return scenario;
 }

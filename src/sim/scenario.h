@@ -45,6 +45,7 @@ struct Scenario {
   std::uint64_t arena_bytes = 0;
   SimExecutor::Options executor;
   Weather weather;
+  bool mapped_arena = false;  // the arena of production; else plain bytes
   std::uint32_t readers = 0;  // of the index, in other processes
   std::uint32_t sessions = 3;
   std::uint32_t salts = 2;  // tenants among them

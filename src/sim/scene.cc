@@ -86,7 +86,9 @@ Status open_scene(Scene& scene) {
       forms.push_back(std::move(form));
     }
     scene.device = std::make_unique<SimDevice>(device_bytes);
-    scene.arena = std::make_unique<SimArena>(scenario.arena_bytes);
+    scene.arena = std::make_unique<SimArena>(scenario.options.extent_bytes,
+                                             scenario.arena_bytes / scenario.options.extent_bytes,
+                                             scenario.mapped_arena);
     scene.executor = std::make_unique<SimExecutor>(scenario.executor, mix64(scene.seed ^ 0xE0));
     scene.engine = std::make_unique<Engine>(*scene.device);
     scene.index = std::make_unique<ComparedIndex>(index_sizes(scenario.options), scene.seed);

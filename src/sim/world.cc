@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace tiercel::sim {
 
 void SimExecutor::submit(std::unique_ptr<Task> task) {
@@ -41,6 +43,27 @@ std::size_t SimExecutor::run_all() {
   while (!tasks_.empty()) run_at(options_.in_order ? 0 : prng_.below(tasks_.size()));
   return before;
 }
+
+namespace {
+
+std::optional<MappedArena> map(std::uint64_t extent_bytes, std::uint64_t extents) {
+  MappedArenaOptions options;
+  options.kind = MappingKind::kShared;
+  options.sizes.extent_bytes = extent_bytes;
+  options.sizes.extents = extents;
+  options.epoch = 1;
+  options.touch.threads = 1;
+  auto arena = MappedArena::open(options);
+  TIERCEL_CHECK(arena.has_value());
+  return std::move(*arena);
+}
+
+}  // namespace
+
+SimArena::SimArena(std::uint64_t extent_bytes, std::uint64_t extents, bool mapped)
+    : mapped_(mapped ? map(extent_bytes, extents) : std::nullopt),
+      plain_(mapped ? std::nullopt : std::optional<ByteArena>(std::in_place, extent_bytes * extents)),
+      bytes_(mapped ? mapped_->extents() : *plain_) {}
 
 void SimArena::discard(std::span<const ArenaSpan> record) {
   // Whoever still reads a record that was given back sees this instead of its bytes.

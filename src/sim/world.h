@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/prng.h"
 #include "device/device.h"
 #include "memory/arena.h"
+#include "memory/mapped_arena.h"
 #include "os/executor.h"
 
 namespace tiercel::sim {
@@ -49,10 +51,10 @@ class SimExecutor final : public Executor {
   std::uint64_t ran_ = 0;
 };
 
-// Plain bytes whose records can be read and damaged from outside.
+// Bytes whose records can be read and damaged from outside: plain ones, or those of the arena of production.
 class SimArena final : public Arena {
  public:
-  explicit SimArena(std::uint64_t bytes) : bytes_(bytes) {}
+  SimArena(std::uint64_t extent_bytes, std::uint64_t extents, bool mapped);
   std::uint64_t size_bytes() const override { return bytes_.size_bytes(); }
   std::uint64_t payload_kept(std::uint64_t payload_bytes) const override { return payload_bytes; }
   MutableByteView view(std::span<const ArenaSpan> record, std::uint64_t position,
@@ -68,7 +70,9 @@ class SimArena final : public Arena {
   void damage(std::span<const ArenaSpan> record, std::uint64_t position);
 
  private:
-  ByteArena bytes_;
+  std::optional<MappedArena> mapped_;
+  std::optional<ByteArena> plain_;
+  Arena& bytes_;
 };
 
 // Host memory whose n-th access from now can be made to fail.
