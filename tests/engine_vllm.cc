@@ -150,6 +150,8 @@ class Connector {
       auto options = sized<tiercel_load_options>();
       options.cq = queue_.get();
       options.user_data = plan.request;
+      options.after_event = after_event_;
+      options.deadline_ns = load_deadline_ns_;
       asked_[plan.request] = plan.length;
       loads_.push_back(must(ticket.load(plan.length, targets, options)));
     }
@@ -177,6 +179,11 @@ class Connector {
   }
 
   // ---- what the test needs to know ----
+  // From now on loads wait for this event, as long as that.
+  void delay_loads(std::uint64_t event, std::uint64_t deadline_ns) {
+    after_event_ = event;
+    load_deadline_ns_ = deadline_ns;
+  }
   int fd() const { return queue_.fd(); }
   bool state() const { return state_; }
   std::uint64_t window_pages() const { return window_pages_; }
@@ -202,7 +209,7 @@ class Connector {
   tiercel::Namespace ns_;
   tiercel::CompletionQueue queue_;
   bool state_ = false;
-  std::uint64_t window_pages_ = 0;
+  std::uint64_t window_pages_ = 0, after_event_ = 0, load_deadline_ns_ = 0;
   std::map<std::uint64_t, std::pair<tiercel::Ticket, std::uint64_t>> offers_;
   std::map<std::uint64_t, std::uint64_t> asked_;
   std::vector<LoadPlan> plans_;
@@ -415,6 +422,26 @@ TEST_P(VllmCalls, AnAbortedRequestHasItsBlocksBackWhenItsLastCompletionCame) {
   const std::uint64_t all = schedule(fresh);
   ASSERT_TRUE(receive(fresh, all));
   expect_bytes(fresh);
+  finish(fresh);
+}
+
+TEST_P(VllmCalls, ALoadThatCameTooLateIsNotOfferedAgainEither) {
+  Request first = request(1, 1);
+  run_cold(first);
+  forget();
+  connector_.delay_loads(must(node_.create_event()), 1'000'000);  // it never fires
+  Request late = request(2, 1);
+  const std::uint64_t offered = schedule(late);
+  ASSERT_EQ(offered, kPages * kBlockTokens);
+  EXPECT_FALSE(receive(late, offered));
+  EXPECT_TRUE(all_are(cache_.storage, 0)) << "a load wrote before its event";
+  EXPECT_EQ(schedule(late), 0U);
+  connector_.delay_loads(0, 0);
+  Request fresh = request(3, 1);
+  const std::uint64_t all = schedule(fresh);
+  ASSERT_TRUE(receive(fresh, all));
+  expect_bytes(fresh);
+  finish(late);
   finish(fresh);
 }
 
