@@ -38,6 +38,7 @@
 #define TIERCEL_API
 #endif
 
+/* NOLINTBEGIN: names and constructs are those of C. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -395,4 +396,5 @@ TIERCEL_API tiercel_status tiercel_why(const tiercel_namespace* ns, const tierce
 #ifdef __cplusplus
 }
 #endif
+/* NOLINTEND */
 #endif

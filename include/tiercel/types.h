@@ -25,6 +25,7 @@
 
 #include <stdint.h>
 
+/* NOLINTBEGIN: names and constructs are those of C. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -695,4 +696,5 @@ typedef struct tiercel_page_state {
 #ifdef __cplusplus
 }
 #endif
+/* NOLINTEND */
 #endif

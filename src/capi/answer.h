@@ -46,6 +46,7 @@ tiercel_status answer(tiercel_error* error, const Body& body) noexcept {
 // Returns the answer of `expression` from this function when it is not ok.
 #define TIERCEL_RETURN_UNLESS_OK_AS(name, expression)                         \
   do {                                                                        \
+    /* NOLINTNEXTLINE(bugprone-macro-parentheses): a name is declared */      \
     if (::tiercel::capi::Answer name = (expression); !name.ok()) return name; \
   } while (false)
 #define TIERCEL_RETURN_UNLESS_OK(expression) \
