@@ -48,6 +48,12 @@ template <unsigned kBits>
 // Where the bytes go besides into the sum.
 enum class To : std::uint8_t { kNowhere, kCache, kPastCache };
 
+// Nowhere has no next place.
+template <To kTo>
+std::byte* moved(std::byte* to, std::size_t by) {
+  return kTo == To::kNowhere ? to : to + by;
+}
+
 std::uint32_t words_to(To kind, std::byte* to, const std::byte* at, std::size_t length, std::uint32_t state) {
   if (kind == To::kNowhere) return by_words(at, length, state);
   std::memcpy(to, at, length);
@@ -92,16 +98,18 @@ template <To kTo>
   const __m512i by_four = multipliers_512<8 * 256>();
   const __m512i by_one = multipliers_512<8 * 64>();
   __m512i sums[4];
-  for (std::size_t i = 0; i < 4; ++i) sums[i] = take_512<kTo>(to + 64 * i, at + 64 * i, ahead);
+  for (std::size_t i = 0; i < 4; ++i) sums[i] = take_512<kTo>(moved<kTo>(to, 64 * i), at + 64 * i, ahead);
   sums[0] = _mm512_xor_si512(sums[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(state))));
   std::size_t done = 256;
   for (; done + 256 <= length; done += 256)
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i)
-      sums[i] = ahead_512(sums[i], by_four, take_512<kTo>(to + done + 64 * i, at + done + 64 * i, ahead));
+      sums[i] = ahead_512(sums[i], by_four,
+                          take_512<kTo>(moved<kTo>(to, done + 64 * i), at + done + 64 * i, ahead));
   __m512i sum = sums[0];
   for (std::size_t i = 1; i < 4; ++i) sum = ahead_512(sum, by_one, sums[i]);
-  for (; done < length; done += 64) sum = ahead_512(sum, by_one, take_512<kTo>(to + done, at + done, ahead));
+  for (; done < length; done += 64)
+    sum = ahead_512(sum, by_one, take_512<kTo>(moved<kTo>(to, done), at + done, ahead));
   alignas(64) std::byte left[64];
   _mm512_store_si512(left, sum);
   return by_words(left, sizeof left, 0);
@@ -128,13 +136,13 @@ template <To kTo>
                                                       std::ptrdiff_t ahead, std::uint32_t state) {
   const __m128i by_four = multipliers<8 * 64>();
   __m128i sums[4];
-  for (std::size_t i = 0; i < 4; ++i) sums[i] = take_128<kTo>(to + 16 * i, at + 16 * i);
+  for (std::size_t i = 0; i < 4; ++i) sums[i] = take_128<kTo>(moved<kTo>(to, 16 * i), at + 16 * i);
   sums[0] = _mm_xor_si128(sums[0], _mm_cvtsi32_si128(static_cast<int>(state)));
   for (std::size_t done = 64; done < length; done += 64) {
     _mm_prefetch(reinterpret_cast<const char*>(at + done) + ahead, _MM_HINT_T0);
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i)
-      sums[i] = ahead_128(sums[i], by_four, take_128<kTo>(to + done + 16 * i, at + done + 16 * i));
+      sums[i] = ahead_128(sums[i], by_four, take_128<kTo>(moved<kTo>(to, done + 16 * i), at + done + 16 * i));
   }
   alignas(16) std::byte left[64];
   for (std::size_t i = 0; i < 4; ++i) _mm_store_si128(reinterpret_cast<__m128i*>(left + 16 * i), sums[i]);
