@@ -18,6 +18,14 @@ std::byte* own(std::uint64_t address) {
   return reinterpret_cast<std::byte*>(
       static_cast<std::uintptr_t>(address));  // NOLINT: an address of the caller's
 }
+
+// The piece in which the record's byte at `offset` lies.
+Pieces::const_iterator piece_at(const Pieces& pieces, std::uint64_t offset) {
+  const auto after = std::upper_bound(pieces.begin(), pieces.end(), offset,
+                                      [](std::uint64_t at, const Piece& piece) { return at < piece.offset; });
+  TIERCEL_CHECK(after != pieces.begin());
+  return std::prev(after);
+}
 }  // namespace
 
 std::uint64_t EngineMemory::size_bytes() const { return kSizeMax; }
@@ -42,11 +50,8 @@ Status EngineMemory::for_each_part(std::uint64_t address, std::uint64_t length, 
   }
   const Place place = place_of(address);
   const Pieces& pieces = *place.pieces;
-  auto piece = std::upper_bound(pieces.begin(), pieces.end(), place.offset,
-                                [](std::uint64_t at, const Piece& p) { return at < p.offset; });
-  TIERCEL_CHECK(piece != pieces.begin());
   std::uint64_t done = 0;
-  for (--piece; done < length; ++piece) {
+  for (auto piece = piece_at(pieces, place.offset); done < length; ++piece) {
     TIERCEL_CHECK(piece != pieces.end());
     const std::uint64_t inside = place.offset + done - piece->offset;
     const std::uint64_t part = std::min(length - done, piece->size - inside);
@@ -72,10 +77,7 @@ Status EngineMemory::write(std::uint64_t address, ByteView from) {
 MutableByteView EngineMemory::host_view(std::uint64_t address, std::uint64_t length) {
   if (address < kBroughtBase) return {own(address), length};
   const Place place = place_of(address);
-  auto piece = std::upper_bound(place.pieces->begin(), place.pieces->end(), place.offset,
-                                [](std::uint64_t at, const Piece& p) { return at < p.offset; });
-  TIERCEL_CHECK(piece != place.pieces->begin());
-  --piece;
+  const auto piece = piece_at(*place.pieces, place.offset);
   const std::uint64_t inside = place.offset - piece->offset;
   return {piece->data + inside, std::min(length, piece->size - inside)};
 }

@@ -171,6 +171,11 @@ TEST(CapiEngineMemory, BroughtMemoryIsReadAndWrittenThroughItsPieces) {
   EXPECT_EQ(a[5], std::byte{7});
   EXPECT_EQ(b[1], std::byte{7});
   EXPECT_EQ(b[2], std::byte{2});
+  EXPECT_EQ(memory.host_view(at + 3, 7).size(), 3U) << "up to the end of the piece";
+  EXPECT_EQ(memory.host_view(at + 3, 7).data(), a.data() + 3);
+  EXPECT_EQ(memory.host_view(at + 6, 4).data(), b.data());
+  EXPECT_EQ(memory.host_view(at + 6, 2).size(), 2U);
+  EXPECT_EQ(memory.host_view(reinterpret_cast<std::uintptr_t>(a.data()), 6).data(), a.data());
   memory.give_back({*pool, *slot});
   EXPECT_EQ(memory.take(*pool, {{0, 10, a.data()}}), slot) << "a slot given back comes again";
   EXPECT_FALSE(memory.add_pool(0));
