@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 
 #include "engine_world.h"
@@ -421,8 +420,8 @@ TEST_F(LmcacheCalls, ClosingInTheMiddleGivesEveryBufferBack) {
   std::vector<std::uint64_t> chunks(64);
   for (std::size_t i = 0; i < chunks.size(); ++i) chunks[i] = i;
   store(chunks);
-  std::vector<std::string> keys;
-  for (const std::uint64_t chunk : chunks) keys.push_back(key_of(chunk));
+  std::vector<std::string> keys(chunks.size());
+  for (std::size_t i = 0; i < chunks.size(); ++i) keys[i] = key_of(i);
   auto into = std::make_unique<Buffers>(chunks.size());
   demux_.join();  // as LMCache does: its thread first
   plugin_.submit_batch_get(keys, into->views);

@@ -17,7 +17,7 @@
 namespace engines {
 namespace {
 
-constexpr std::uint64_t kPageTokens = 4, kBatch = 128, kSlots = 1024;
+constexpr std::uint64_t kBatch = 128, kSlots = 1024;
 constexpr const char* kSpec = R"({"tiercel_spec": 1, "model_type": "hybrid", "page_tokens": 4,
   "topology": {"tp": 1}, "groups": [
     {"kind": "full", "layers": [1], "components": [{"name": "k", "shape": [2, 8], "dtype": "bf16"},
@@ -359,7 +359,8 @@ class SglangCalls : public testing::Test {
   };
   // What ask() found, into slots from `slot` on. `between` runs after the first batch.
   std::future<Fetched> fetch(
-      const Hashes& chain, std::uint64_t held, std::uint64_t slot, std::function<void()> between = [] {}) {
+      const Hashes& chain, std::uint64_t held, std::uint64_t slot,
+      const std::function<void()>& between = [] {}) {
     return io_.post([this, chain, held, slot, between] {
       Fetched fetched;
       for (std::uint64_t at = held; at < chain.size(); at += kBatch) {

@@ -3,7 +3,7 @@
 // request's load fails as a whole, and the scheduler then asks again for the same request.
 #include <array>
 #include <map>
-#include <optional>
+#include <ostream>
 #include <set>
 
 #include "engine_world.h"
@@ -32,6 +32,8 @@ constexpr Model kStates = {"States", R"({"tiercel_spec": 1, "model_type": "state
     {"kind": "full", "layers": [1, 3], "components": [{"name": "kv", "shape": [2, 8], "dtype": "f32"}]},
     {"kind": "state", "layers": [0, 2], "components": [{"name": "row", "shape": [50], "dtype": "f32"}]}]})",
                            200};
+
+void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
 
 constexpr std::uint32_t kFull = 0, kSparse = 1, kGroups = 2;
 using Table = std::vector<std::uint64_t>;  // block of each position; kNull: none
