@@ -294,6 +294,14 @@ void IndexView::find_chain(SpaceId space, std::uint64_t first_page, std::span<co
   }
 }
 
+// Whatever else was read of the strip was read with acquire: a change that it met is seen in the generation.
+std::optional<SlotAddress> IndexView::address(const FoundPage& found, SetNumber set) const {
+  const PageNumber page(found.page);
+  const auto read = address(page, set);
+  if (!read || generation(page).load(kRelaxed) != found.generation) return std::nullopt;
+  return read;
+}
+
 std::optional<SlotAddress> IndexView::address(PageNumber page, SetNumber set) const {
   if (page.value() >= header().strips * kCells) return std::nullopt;
   const Strip& at = strip(page.value() / kCells);

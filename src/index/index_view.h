@@ -37,8 +37,10 @@ class IndexView final {
   // found[i] belongs to keys[i], pages first_page, first_page + 1, … of a chain.
   void read_chain(SpaceId space, std::uint64_t first_page, std::span<const Key> keys,
                   std::span<FoundPage> found) const;
-  // Stable while the page is leased. Nothing: not there.
-  std::optional<SlotAddress> address(PageNumber page, SetNumber set) const;
+  // Where the record lay at the generation at which the page was found: a lease on that generation keeps it
+  // there. Nothing: not there, or the strip has another generation by now (another page may stand in the
+  // cell, also under a lease): look again.
+  std::optional<SlotAddress> address(const FoundPage& found, SetNumber set) const;
   // The word that a lease on this page's cell looks at.
   const compact::Word& generation(PageNumber page) const {
     return strip(page.value() / compact::kCells).version;
@@ -47,6 +49,7 @@ class IndexView final {
   const compact::Word& mark(std::uint32_t id) const;
 
   // ---- for the owner: every page ----
+  std::optional<SlotAddress> address(PageNumber page, SetNumber set) const;  // nothing: not there
   std::optional<PageNumber> find(SpaceId space, const Key& key) const;
   void find_chain(SpaceId space, std::uint64_t first_page, std::span<const Key> keys,
                   std::span<std::uint32_t> numbers) const;

@@ -141,7 +141,7 @@ void Readers::read(Scene& scene, Reader& reader, std::size_t i) {
   const IndexView& view = scene.index->compact().view();
   for (const ClassForm& cls : form.classes) {
     if ((look.found[i].classes >> cls.id.value() & 1) == 0) continue;
-    const auto address = view.address(PageNumber(look.found[i].page), look.terms.first_sets[cls.id.value()]);
+    const auto address = view.address(look.found[i], look.terms.first_sets[cls.id.value()]);
     if (!address) {
       reader.wrong =
           fmt::format("class {} of page {} is leased and not there", cls.name, to_hex(look.keys[i]));
