@@ -99,6 +99,10 @@ Status check_extras(std::span<const Extras> extras, std::uint64_t new_pages) {
   return {};
 }
 
+template <typename Token>
+constexpr std::uint64_t kWordsOfToken = 1;
+template <>
+constexpr std::uint64_t kWordsOfToken<TokenPair> = 2;
 std::span<const std::uint32_t> words_of(std::span<const std::uint32_t> tokens) { return tokens; }
 std::span<const std::uint32_t> words_of(std::span<const TokenPair> tokens) {
   static_assert(sizeof(TokenPair) == 2 * sizeof(std::uint32_t));
@@ -179,7 +183,7 @@ Result<std::vector<Key>> extend(Tag tag, KeyChain& chain, std::uint64_t page_tok
                                 std::span<const Token> tokens, std::span<const Extras> extras) {
   TIERCEL_RETURN_IF_ERROR(check_extension(page_tokens, tokens.size(), extras));
   const std::uint64_t new_pages = tokens.size() / page_tokens;
-  const std::uint64_t words = page_tokens * (sizeof(Token) / sizeof(std::uint32_t));
+  const std::uint64_t words = page_tokens * kWordsOfToken<Token>;
   std::vector<Key> keys;
   keys.reserve(new_pages);
   if (new_pages > 0 && extras.empty() && PageMessages::fits(words)) {
