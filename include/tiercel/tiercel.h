@@ -13,8 +13,8 @@
  * Others are named at the call.
  *   - Threads: every call may be made from any thread at any time, also on one handle, except that a handle
  * may not be used while or after it is given back. None blocks, except those whose comment begins with
- * "Waits"; those take a deadline, 0 meaning "only look". A call takes the node's lock for as long as its
- * stated cost.
+ * "Waits", which take a deadline, 0 meaning "only look", and opening and closing a node, which take none. A
+ * call takes the node's lock for as long as its stated cost.
  *   - Callbacks: none ever runs on a thread of ours.
  *   - Ownership: arrays that go in are read during the call only, except the memory of the engine itself,
  * which must stay as the call says. Handles are given back by the caller, also after their node was closed;

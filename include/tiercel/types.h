@@ -3,7 +3,8 @@
  *
  * Rules that hold for all of them:
  *   - Sizes, counts and lengths are 64 bits wide. Lengths and page numbers count whole pages; tokens and
- * bytes say so in their names. Times are nanoseconds (`_ns`), relative to the call.
+ * bytes say so in their names or beside them. Times are nanoseconds (`_ns`) from the call on; those that the
+ * library tells are on the node's clock.
  *   - An option struct begins with `size` = sizeof of the struct that the caller was compiled with. A shorter
  * one than the library's is filled with defaults; in a longer one every byte that the library does not know
  * must be zero (else invalid_argument: it asks for something that this library cannot do). Zero is the
@@ -112,8 +113,7 @@ typedef uint32_t tiercel_threading;
 enum {
   TIERCEL_THREADING_DEFAULT = 0, /* control */
   TIERCEL_THREADING_CONTROL = 1, /* open starts one control thread, and copy threads */
-  TIERCEL_THREADING_CALLER =
-      2 /* no thread: tiercel_poll and the waiting calls drive the node, copies included */
+  TIERCEL_THREADING_CALLER = 2   /* no thread: tiercel_poll and calls that wait do all work, copies too */
 };
 typedef uint32_t tiercel_memory_kind; /* of the arena */
 enum {
@@ -158,8 +158,7 @@ typedef struct tiercel_node_options {
   void* progress_context;
   uint32_t operations_max, tickets_max, requests_max, completions_max, events_max;
   uint32_t sampled_one_in, selective_threshold;
-  uint32_t
-      copy_threads; /* 0: one under `control`, none under `caller` (copies then run inside tiercel_poll) */
+  uint32_t copy_threads;  /* 0: one under `control`, none under `caller` */
   uint32_t touch_threads; /* that touch the arena while it is opened; 0: one for each processor, at most 16 */
   tiercel_policy policy;
   tiercel_write_policy write_policy;
@@ -230,8 +229,7 @@ typedef struct tiercel_component_options {
   const char* name;
   const uint64_t* shape;
   uint64_t shape_count;
-  uint64_t
-      opaque_bytes; /* without dtype and shape: bytes of one layer of one record, whatever the page size */
+  uint64_t opaque_bytes; /* without dtype and shape: of one layer of one record, whatever the page size */
   tiercel_dtype dtype;
   uint32_t reserved;
 } tiercel_component_options;
@@ -432,8 +430,7 @@ typedef struct tiercel_memory_run {
 
 typedef struct tiercel_memory_options {
   uint64_t size;
-  const tiercel_memory_run*
-      runs; /* together every run of the class, none twice; may overlay other classes' bytes */
+  const tiercel_memory_run* runs; /* every run of the class once; may overlay other classes' bytes */
   uint64_t run_count;
   uint64_t slots;
   uint32_t class_id, shard;
@@ -506,8 +503,7 @@ typedef struct tiercel_store_item {
   uint64_t slot; /* source: of registered memory, unless `record` has objects; not read by tiercel_reserve */
   tiercel_record_memory record;
   uint64_t bytes; /* what the caller believes the record to have; another size is an error; 0: not said */
-  tiercel_bytes
-      external; /* the engine's own digest of the page, at most 64 bytes, told in events; empty: none */
+  tiercel_bytes external; /* the engine's own digest of the page, 64 bytes at most, for events; empty: none */
   uint32_t class_id, shard;
   uint32_t resume_point; /* not 0: windows and no state: the caller means to resume here, keep its windows */
   uint32_t reserved;
