@@ -38,8 +38,8 @@ bool names(std::uint64_t single, std::uint32_t set, std::uint32_t cell) {
 
 }  // namespace
 
-// One visible step: readers use nothing that they took of the strip across it. The first store is the one
-// that the lease protocol orders: seq_cst (docs/decisions/0007).
+// One visible step: readers use nothing that they took of the strip across it. The orders of both stores:
+// docs/decisions/0007.
 class CompactIndex::Change {
  public:
   // `hides`: something that a reader can find is found no more.

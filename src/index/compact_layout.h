@@ -7,7 +7,7 @@
 // 16, beside its parent where that cell is free. So 128 pages are eight strips and not 128 places. A
 // *bucket* is one cache line of 16 entries {tag, page number}; every page has one entry, in one of two
 // buckets. The first class's address stands in the cell; further sets of a strip's pages are rows (16
-// addresses of one set), or singles where fewer than 8 pages have that set.
+// addresses of one set), or singles where fewer than nine pages have that set.
 //
 // Threads: shared words are atomics; one writer, any number of readers (index_view.h has the protocol).
 #pragma once

@@ -35,8 +35,8 @@ struct NodeOptions {
   std::uint64_t host_bytes = 0;  // the whole grant: extents, index and history (required)
   std::uint64_t extent_bytes = 2ULL << 20;
   std::uint64_t index_pages_max = 0;  // 0: host_bytes / 64 KiB, at least 1,024
-  // Strips of up to 16 chained pages; 0: index_pages_max / 16, at least 64 and at most index_pages_max.
-  // Where chains are short a page needs a strip of its own.
+  // Strips of up to 16 chained pages; 0: index_pages_max / 16, at least 64. Where chains are short a page
+  // needs a strip of its own.
   std::uint64_t index_strips_max = 0;
   std::uint64_t history_entries = 0;              // 0: as many as index_pages_max
   std::uint64_t advice_entries = 0;               // pages that advice takes note of; 0: twice index_pages_max
