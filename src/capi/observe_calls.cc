@@ -63,7 +63,7 @@ tiercel_status tiercel_events_drain(tiercel_node* node, tiercel_cache_event* eve
 
 namespace {
 
-void copy_bytes(const Stats& stats, tiercel_stats& out) {
+void copy_sizes(const Stats& stats, tiercel_stats& out) {
   out.host_bytes_granted = stats.host_bytes_granted;
   out.arena_bytes = stats.arena_bytes;
   out.arena_bytes_owned = stats.arena_bytes_owned;
@@ -136,7 +136,7 @@ tiercel_status tiercel_stats_read(tiercel_node* node, tiercel_stats* stats, tier
     TIERCEL_RETURN_UNLESS_OK(check(node));
     tiercel_stats out{};
     TIERCEL_RETURN_UNLESS_OK(node->core->locked([&](Live& live) -> Answer {
-      copy_bytes(live.node->stats(), out);
+      copy_sizes(live.node->stats(), out);
       copy_counts(live.node->stats(), out);
       return {};
     }));
