@@ -33,7 +33,8 @@ using OperationId = Id<struct OperationTag, std::uint64_t>;  // a load or store 
 using ReservationId = Id<struct ReservationTag, std::uint64_t>;
 using PoolId = Id<struct PoolTag, std::uint32_t>;  // slots of one class of one form
 using SlotId = Id<struct SlotTag, std::uint32_t>;  // a slot of a pool, opaque
-using SlotAddress = Id<struct SlotAddressTag, std::uint32_t>;  // where a slot lies in the arena (memory/space.h)
+using SlotAddress =
+    Id<struct SlotAddressTag, std::uint32_t>;  // where a slot lies in the arena (memory/space.h)
 
 }  // namespace tiercel
 

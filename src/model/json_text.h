@@ -19,8 +19,8 @@ inline constexpr std::size_t kMaxJsonBytes = std::size_t{4} << 20;
 inline constexpr int kMaxJsonDepth = 64;
 
 // The value of `text`. The bare literals NaN, Infinity and -Infinity, which are not JSON but stand in
-// published files, become the floating-point numbers that they name. Errors: invalid_argument, one line: no JSON (with
-// line and column), too long, too deep, a key twice.
+// published files, become the floating-point numbers that they name. Errors: invalid_argument, one line: no
+// JSON (with line and column), too long, too deep, a key twice.
 Result<nlohmann::json> parse_json(std::string_view text);
 
 // `text` on one line and of bounded length, for messages: control characters escaped, a long tail cut.
