@@ -1,16 +1,26 @@
 // Why a page is not here: a bounded history of causes, and beside it a filter of all keys stored since a
 // stated moment (contract §5).
 //
-// Threads: one thread. Cost: O(1) a call. Charged at kHistoryEntryBytes an entry and the filter's bits,
-// whatever the containers take.
+// An event takes 16 bytes: the page's mark of 64 bits, cause, origin (history_origins.h) and time. Another 16
+// keep the order of events and find them: older, younger and next in a hash chain, and one chain for each
+// entry. So an entry is kHistoryEntryBytes, a filter's entry twice kFilterBitsPerEntry, an origin 22 bytes;
+// all of it is allocated at construction (what was never used is not touched) and is what nominal_bytes()
+// says. Not in it: some 60 bytes for each namespace that ever lost a page for good.
+//
+// A page is known by its mark alone: among n entries it is taken for another one with chance n × 2^-64, at a
+// million entries and a thousand million calls a day once in 50 years. Its reason is then the other page's,
+// or the other page's event is lost; no byte of any page depends on it.
+//
+// Threads: one thread. Cost: O(1) a call, beside the filter's rotations; nothing is ever moved.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <list>
-#include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "base/ids.h"
+#include "index/history_origins.h"
 #include "index/key_filter.h"
 #include "model/key_chain.h"
 #include "os/clock.h"
@@ -35,20 +45,26 @@ enum class Cause : std::uint8_t {
 
 struct PastEvent {
   Cause cause = Cause::kNeverStored;
-  Time when{0};    // of the eviction, removal, …
+  Time when{0};    // of the eviction, removal, …; as the history answers it, a multiple of kHistoryTick
   NamespaceId by;  // evicted: whose store needed the room; 0 when nobody's
 };
 
-inline constexpr std::uint64_t kHistoryEntryBytes = 16;
-inline constexpr std::uint64_t kFilterBitsPerEntry = 12;
+// Times are kept to this, rounded down, for 27 years from the clock's start.
+inline constexpr Duration kHistoryTick = std::chrono::microseconds(100);
+inline constexpr std::uint64_t kHistoryEntryBytes = 32;   // 16 of the event, 16 to find it and to keep order
+inline constexpr std::uint64_t kFilterBitsPerEntry = 14;  // of each half
 
 class History final {
  public:
-  // `entries` = 0: remembers nothing. The filter covers at least `entries` keys per half; two halves rotate.
+  static constexpr std::uint64_t kEntriesMax = UINT32_MAX - 1;
+
+  // `entries` = 0: remembers nothing. Above kEntriesMax it is kEntriesMax. The filter covers at least
+  // `entries` keys per half; two halves rotate.
   explicit History(std::uint64_t entries);
   // Resident again: its past no longer matters.
   void stored(NamespaceId ns, const Key& key, Time now);
-  // Gone, or refused; the last event of a key counts. The oldest entry makes room.
+  // Gone, or refused; the last event of a key counts. The oldest entry makes room: for an entry more than
+  // fit, and when events of more than HistoryOrigins::kMost different origins would be remembered.
   void left(NamespaceId ns, const Key& key, PastEvent event);
   // Requires: the page is not resident. While no event of the namespace has ever been forgotten, absence is
   // `never_stored`, certain. Afterwards the filter decides between `never_stored` (not in the filter: certain
@@ -60,36 +76,48 @@ class History final {
   Time filter_since() const { return filter_.since(); }
   std::uint64_t forgotten() const { return forgotten_; }  // entries dropped for room
   std::uint64_t nominal_bytes() const { return nominal_bytes(entries_max_); }
-  // Of a history of so many entries; nothing is allocated. Requires: entries ≤ 2^36.
+  // Of a history of so many entries; nothing is allocated.
   static std::uint64_t nominal_bytes(std::uint64_t entries);
 
  private:
-  struct PageName {
-    NamespaceId ns;
-    Key key;
-    friend bool operator==(const PageName&, const PageName&) = default;
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+  struct Packed {  // 64 bits in an entry
+    Cause cause;
+    bool once_stored;  // not only refused
+    std::uint16_t origin;
+    Time when;
   };
-  struct PageNameHash {
-    std::size_t operator()(const PageName& page) const noexcept;
-  };
+  // In words of 32 bits, for no padding. Free entries are a chain too.
   struct Entry {
-    PastEvent event;
-    std::uint64_t generation;  // of the namespace at the event
-    bool once_stored;          // not only refused
-    std::list<PageName>::iterator order;
+    std::array<std::uint32_t, 2> mark;
+    std::array<std::uint32_t, 2> event;
+    std::uint32_t older;
+    std::uint32_t younger;
+    std::uint32_t chained;
   };
   // Only of namespaces that lost something; the others' absent keys were never stored.
   struct Namespace {
-    std::uint64_t generation = 0;  // grows with forget_namespace
+    std::uint32_t generation = 0;  // grows with forget_namespace
     bool incomplete = false;       // an entry of this generation was dropped for room
   };
 
-  std::uint64_t generation_of(NamespaceId ns) const;
+  static std::array<std::uint32_t, 2> pack(const Packed& event);
+  static Packed unpack(std::array<std::uint32_t, 2> event);
+  std::size_t chain_of(std::uint64_t mark) const;
+  std::uint32_t find(std::uint64_t mark) const;
+  void append(std::uint64_t mark, const Packed& event);
+  void take_out(std::uint32_t at);
+  std::uint32_t generation_of(NamespaceId ns) const;
   void drop_oldest(Time now);
 
   std::uint64_t entries_max_;
-  std::unordered_map<PageName, Entry, PageNameHash> entries_;
-  std::list<PageName> order_;  // oldest event first
+  std::vector<Entry> entries_;
+  std::vector<std::uint32_t> heads_;  // of chains: as many as entries fit
+  std::uint64_t live_ = 0;
+  std::uint32_t oldest_ = kNone;
+  std::uint32_t youngest_ = kNone;
+  std::uint32_t free_ = kNone;
+  HistoryOrigins origins_;
   std::unordered_map<NamespaceId, Namespace> namespaces_;
   KeyFilter filter_;
   std::uint64_t forgotten_ = 0;
