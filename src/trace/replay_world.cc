@@ -97,7 +97,7 @@ Result<std::unique_ptr<ReplayWorld>> ReplayWorld::open(const Trace& trace, const
   NodeOptions node_options;
   node_options.index_pages_max = sizes.unique_pages + kSpare;
   node_options.index_strips_max = node_options.index_pages_max;  // however short the chains
-  node_options.history_entries = sizes.unique_pages + kSpare;     // nothing is ever forgotten
+  node_options.history_entries = sizes.unique_pages + kSpare;    // nothing is ever forgotten
   node_options.advice_entries = 4 * (sizes.unique_pages + kSpare);
   node_options.host_bytes = (extents + ceil_div(book_bytes(node_options), kExtentBytes)) * kExtentBytes;
   node_options.extent_bytes = kExtentBytes;
