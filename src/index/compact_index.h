@@ -6,9 +6,9 @@
 // A strip with few pages takes as much as a full one: chains that end or part inside a block of 16 cost
 // more.
 //
-// Threads: one writer thread; readers as in index_view.h. Cost: every call visits at most two buckets (and 32
-// of their entries' strips where it has to move an entry to make place), one strip, and the further sets of
-// that strip; counted by visited().
+// Threads: one writer thread; readers as in index_view.h. Cost: every call visits at most two buckets (where
+// both are full, the other buckets of their 32 entries too), one strip, and the further sets of that strip at
+// most three times, where a row is made once for each cell; counted by visited().
 #pragma once
 
 #include <memory>
@@ -49,6 +49,7 @@ class CompactIndex final : public PageIndex {
   void set_children(PageNumber page, std::uint32_t visible_children) override;
   void touch(PageNumber page, std::uint64_t sequence) override;
   void bump_mark(std::uint32_t id) override;
+  std::uint32_t mark(std::uint32_t id) const override { return view_.mark(id).load(); }
   std::uint64_t pages() const override { return pages_; }
   IndexedPage read(PageNumber page) const override;
   std::vector<PageNumber> all_pages() const override;

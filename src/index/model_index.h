@@ -32,7 +32,8 @@ class ModelIndex final : public PageIndex {
   LeaseName lease_name(PageNumber page) const override { return {page.value(), 0, 0}; }
   void set_children(PageNumber page, std::uint32_t visible_children) override;
   void touch(PageNumber page, std::uint64_t sequence) override;
-  void bump_mark(std::uint32_t) override {}
+  void bump_mark(std::uint32_t) override { ++marks_; }
+  std::uint32_t mark(std::uint32_t) const override { return marks_; }
   std::uint64_t pages() const override { return by_name_.size(); }
   IndexedPage read(PageNumber page) const override;
   std::vector<PageNumber> all_pages() const override;
@@ -52,6 +53,7 @@ class ModelIndex final : public PageIndex {
   std::map<PageNumber, Entry> entries_;
   std::vector<PageNumber> free_;
   std::uint32_t last_number_ = 0;
+  std::uint32_t marks_ = 0;
 };
 
 }  // namespace tiercel

@@ -88,6 +88,7 @@ class PageIndex {
   virtual void touch(PageNumber page, std::uint64_t sequence) = 0;
   // The namespace or form with this id was cleared: readers use nothing that they found under it before.
   virtual void bump_mark(std::uint32_t id) = 0;
+  virtual std::uint32_t mark(std::uint32_t id) const = 0;  // as it stands now
 
   virtual std::uint64_t pages() const = 0;
   virtual IndexedPage read(PageNumber page) const = 0;

@@ -108,6 +108,7 @@ class ComparedIndex final : public PageIndex {
     compact_->bump_mark(id);
     model_.bump_mark(id);
   }
+  std::uint32_t mark(std::uint32_t id) const override { return compact_->mark(id); }
 
   // Everything, page by page, as the owner reads it and as a reader of the memory does.
   std::optional<std::string> compare_all() const {

@@ -298,15 +298,20 @@ void Node::State::touch_page(Page& page, const Access& access) {
       policy->touched(candidate(page, CandidateKind::kWindow, cls.id), access);
 }
 
-// A reader's own word, and perhaps an old one: what it names is used if it is there.
+// A reader's own word, and perhaps an old one: what it names is used if it is there. Of all that came, so
+// many pages at most.
 std::size_t Node::State::use_touches() {
   if (!readers_there()) return 0;
   std::size_t used = 0;
+  std::uint32_t pages_left = 16384;
   world.readers->drain_touches([&](ClientPlace, const Touch& touch) {
     Page* page = pages.find_number(touch.page);
     const Access access = access_of(RequestId{}, SessionId{});
-    for (std::uint32_t left = touch.length; left != 0 && page != nullptr; --left, page = page->parent)
+    for (std::uint32_t left = touch.length; left != 0 && pages_left != 0 && page != nullptr;
+         --left, page = page->parent) {
+      --pages_left;
       if (page->visible) touch_page(*page, access);
+    }
     ++used;
   });
   return used;
@@ -412,8 +417,9 @@ ReaderSpace Node::reader_space(NamespaceId id) const {
   Namespace& ns = state_->space_of(id);
   ReaderSpace out;
   out.space = state_->current_space(ns);
-  out.namespace_mark = id.value();
-  out.form_mark = ns.form->id.value();
+  const auto mark = [&](std::uint32_t of) { return ReaderMark{of, state_->pages.index().mark(of)}; };
+  out.namespace_mark = mark(id.value());
+  out.form_mark = mark(ns.form->id.value());
   for (const ClassForm& cls : ns.form->form->classes)
     out.first_sets.push_back(state_->set_number(*ns.form, cls.id, 0));
   return out;

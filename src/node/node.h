@@ -218,12 +218,16 @@ struct Events {
   std::uint64_t lost = 0;  // since the last drain
 };
 
-// Under which space a namespace's pages stand in the index, and the marks (IndexView::mark) that change when
-// that is over.
+// A mark of the index (IndexView::mark), and as it stood.
+struct ReaderMark {
+  std::uint32_t id = 0, value = 0;
+};
+// Under which space a namespace's pages stand in the index, as long as both marks have the same values: to be
+// looked at after a lease was got, since a clear may come at any moment.
 struct ReaderSpace {
   SpaceId space;
-  std::uint32_t namespace_mark = 0, form_mark = 0;  // ids for IndexView::mark
-  std::vector<SetNumber> first_sets;                // per class: of shard 0
+  ReaderMark namespace_mark, form_mark;
+  std::vector<SetNumber> first_sets;  // per class: of shard 0
 };
 
 class Node {

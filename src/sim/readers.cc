@@ -88,10 +88,10 @@ void Readers::look(Scene& scene, Reader& reader) {
   Look look;
   look.space = scene.prompts[prompt].ns;
   if (scene.spaces[look.space].dead) return;
-  look.terms = scene.node->reader_space(scene.spaces[look.space].id);
+  if (!reader.terms.contains(look.space))
+    reader.terms[look.space] = scene.node->reader_space(scene.spaces[look.space].id);
+  look.terms = reader.terms.at(look.space);
   const IndexView view = *IndexView::attach(scene.index->compact().image());
-  look.namespace_mark = view.mark(look.terms.namespace_mark).load();
-  look.form_mark = view.mark(look.terms.form_mark).load();
   look.keys = keys_of(scene, prompt);
   look.found.resize(look.keys.size());
   std::uint64_t pauses = scene.prng.chance(0.4) ? scene.prng.between(1, 3) : 0;
@@ -120,9 +120,10 @@ void Readers::lease(Scene& scene, Reader& reader) {
     reader.slots.push_back(*slot);
     leased.push_back(i);
   }
-  if (view.mark(look.terms.namespace_mark).load() != look.namespace_mark ||
-      view.mark(look.terms.form_mark).load() != look.form_mark) {
+  const auto changed = [&](const ReaderMark& mark) { return view.mark(mark.id).load() != mark.value; };
+  if (changed(look.terms.namespace_mark) || changed(look.terms.form_mark)) {
     scene.coverage.hit("reader_met_a_clear");
+    reader.terms.erase(look.space);
     return release(reader);
   }
   reader.look = look;
@@ -141,6 +142,10 @@ void Readers::read(Scene& scene, Reader& reader, std::size_t i) {
   const IndexView& view = scene.index->compact().view();
   for (const ClassForm& cls : form.classes) {
     if ((look.found[i].classes >> cls.id.value() & 1) == 0) continue;
+    if (!scene.node->exists(space.id, cls.id, look.keys[i])) {
+      reader.wrong = fmt::format("class {} of page {} is out of sight", cls.name, to_hex(look.keys[i]));
+      return;
+    }
     const auto address = view.address(look.found[i], look.terms.first_sets[cls.id.value()]);
     if (!address) {
       reader.wrong =

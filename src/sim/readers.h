@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,13 +48,13 @@ class Readers final {
   struct Look {
     std::size_t space = 0;
     ReaderSpace terms;
-    std::uint32_t namespace_mark = 0, form_mark = 0;  // as they stood before
     std::vector<Key> keys;
     std::vector<FoundPage> found;
   };
   struct Reader {
     ClientPlace place;
     std::optional<LeaseClient> client;
+    std::map<std::size_t, ReaderSpace> terms;  // by space: as the node told them once
     std::optional<Look> look;
     std::vector<std::uint32_t> slots;
     std::vector<ReadRecord> holds;
