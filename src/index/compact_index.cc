@@ -44,6 +44,7 @@ class CompactIndex::Change {
  public:
   // `hides`: something that a reader can find is found no more.
   Change(Strip& at, bool hides) : at_(at), bumps_(!(hides && TIERCEL_FAULT(generation_not_bumped))) {
+    TIERCEL_CHECK(at_.version.load(kRelaxed) % 2 == 0);  // a frozen strip has no other change
     if (bumps_)
       at_.version.store(at_.version.load(kRelaxed) + 1, hides ? lease_orders().hide : lease_orders().open);
   }
@@ -70,7 +71,8 @@ Result<std::unique_ptr<CompactIndex>> CompactIndex::create(MutableByteView memor
     return tl::unexpected(Status{
         Code::kInvalidArgument, fmt::format("page index: {} bytes given, {} needed for {} pages in {} strips",
                                             memory.size(), plan->bytes, sizes.pages_max, sizes.strips)});
-  auto* header = new (memory.data()) compact::Header{};
+  auto* image = new (memory.data()) compact::Header{};
+  compact::Constants* header = &image->constants;
   header->magic = compact::kMagic;
   header->format = compact::kFormat;
   header->number_bits = plan->number_bits;
@@ -81,7 +83,7 @@ Result<std::unique_ptr<CompactIndex>> CompactIndex::create(MutableByteView memor
   header->rows = sizes.rows;
   header->singles = sizes.singles;
   header->seed = seed;
-  header->checksum = crc32c(memory.first(offsetof(compact::Header, checksum)));
+  header->checksum = crc32c(memory.first(offsetof(compact::Constants, checksum)));
   const auto view = IndexView::attach(memory);
   TIERCEL_CHECK(view.has_value());
   return std::unique_ptr<CompactIndex>(new CompactIndex(memory, *view));
@@ -112,7 +114,7 @@ std::optional<std::uint32_t> CompactIndex::take_strip(SpaceId space) {
   if (free_strips_.head != 0) {
     index = free_strips_.head - 1;
     free_strips_.head = strip(index).further.load(kRelaxed);
-  } else if (free_strips_.fresh < header().strips) {
+  } else if (free_strips_.fresh < header().constants.strips) {
     index = static_cast<std::uint32_t>(free_strips_.fresh++);
   } else {
     return std::nullopt;
@@ -149,15 +151,16 @@ void CompactIndex::expect(SpaceId space, std::span<const Key> keys) const {
 
 // A set takes a single or a row; making a row of singles frees more singles than it takes.
 bool CompactIndex::has_room(std::uint64_t pages, std::uint64_t sets) const {
-  const std::uint64_t strips = view_.header().strips - strips_used_ - strips_retired_;
-  const std::uint64_t further = view_.header().rows - rows_used_ + view_.header().singles - singles_used_;
-  return pages_ + pages <= view_.header().pages_max && pages <= strips && sets <= further &&
+  const std::uint64_t strips = view_.header().constants.strips - strips_used_ - strips_retired_;
+  const std::uint64_t further =
+      view_.header().constants.rows - rows_used_ + view_.header().constants.singles - singles_used_;
+  return pages_ + pages <= view_.header().constants.pages_max && pages <= strips && sets <= further &&
          view_.header().stash_used.load(kRelaxed) + pages <= compact::kStash;
 }
 
 PageNumber CompactIndex::insert(SpaceId space, const Key& key, std::uint64_t chain_page,
                                 std::optional<PageNumber> parent) {
-  TIERCEL_CHECK(pages_ < view_.header().pages_max);
+  TIERCEL_CHECK(pages_ < view_.header().constants.pages_max);
   const auto cell = static_cast<std::uint32_t>(chain_page % kCells);
   std::optional<std::uint32_t> index;
   if (parent && cell != 0 && parent->value() % kCells == cell - 1) {
@@ -315,6 +318,7 @@ bool CompactIndex::replace_further(Strip& at, std::uint32_t cell, std::uint32_t 
 std::uint32_t CompactIndex::count_singles(const Strip& at, std::uint32_t set) {
   std::uint32_t count = 0;
   for (std::uint32_t reference = at.further.load(kRelaxed); reference != 0;) {
+    ++visited_;
     if ((reference & kRowBit) != 0) {
       reference = row(reference & ~kRowBit).next.load(kRelaxed);
       continue;
@@ -339,7 +343,7 @@ bool CompactIndex::add_row(Strip& at, std::uint32_t set) {
   if (free_rows_.head != 0) {
     index = free_rows_.head - 1;
     free_rows_.head = row(index).set.load(kRelaxed);
-  } else if (free_rows_.fresh < header().rows) {
+  } else if (free_rows_.fresh < header().constants.rows) {
     index = static_cast<std::uint32_t>(free_rows_.fresh++);
   } else {
     return false;
@@ -350,6 +354,7 @@ bool CompactIndex::add_row(Strip& at, std::uint32_t set) {
   for (compact::Word& address : of.address) address.store(0, kRelease);
   for (std::uint32_t cell = 0; cell < kCells; ++cell) {
     for (std::uint32_t reference = at.further.load(kRelaxed); reference != 0;) {
+      ++visited_;
       if ((reference & kRowBit) != 0) {
         reference = row(reference & ~kRowBit).next.load(kRelaxed);
         continue;
@@ -372,7 +377,7 @@ bool CompactIndex::add_single(Strip& at, std::uint32_t cell, std::uint32_t set, 
   if (free_singles_.head != 0) {
     index = free_singles_.head - 1;
     free_singles_.head = next_of(single(index).load(kRelaxed));
-  } else if (free_singles_.fresh < header().singles) {
+  } else if (free_singles_.fresh < header().constants.singles) {
     index = static_cast<std::uint32_t>(free_singles_.fresh++);
   } else {
     return false;

@@ -34,7 +34,7 @@ inline constexpr std::uint32_t kStash = 32;
 inline constexpr std::uint32_t kSinglesMax = (1U << 20) - 1;  // a single names the next in 20 bits
 inline constexpr std::uint32_t kRowMinimum = 9;  // sets from which on a row takes less than singles
 inline constexpr std::uint32_t kRetired =
-    0xFFFF'FF00;  // a strip whose version comes so far is not used again
+    0x8000'0000;  // a strip whose version comes so far is not used again
 
 using Word = std::atomic<std::uint32_t>;
 static_assert(Word::is_always_lock_free && sizeof(Word) == 4);
@@ -72,7 +72,7 @@ using Single = std::atomic<std::uint64_t>;
 // References: 0 = none; row i = kRowBit | i; single i = i + 1.
 inline constexpr std::uint32_t kRowBit = 0x8000'0000;
 
-struct Header {
+struct Constants {  // as the image was made
   std::uint64_t magic;
   std::uint32_t format;
   std::uint32_t number_bits;  // of a bucket entry
@@ -80,10 +80,17 @@ struct Header {
   std::uint64_t pages_max, strips, buckets, rows, singles;
   std::uint64_t seed;      // mixed into places, so that nobody outside can aim at one bucket
   std::uint32_t checksum;  // CRC32C of all before it
+  std::uint32_t zero;
+};
+static_assert(sizeof(Constants) == 80);
+
+struct Header {
+  Constants constants;
   Word stash_used;
   std::array<Word, kStash> stash;  // page number + 1 of pages that found both their buckets full
+  Word reserved;
 };
-static_assert(sizeof(Header) == 208);
+static_assert(sizeof(Header) == 216);
 
 struct Sizes {
   std::uint64_t pages_max = 0;  // ≥ 1

@@ -32,7 +32,8 @@ bool has_key(const Strip& at, std::size_t cell, const Key& key) {
   return at.keys[cell][0].load(kAcquire) == key.words[0] && at.keys[cell][1].load(kAcquire) == key.words[1];
 }
 
-constexpr std::uint32_t kFurtherMax = 1024;  // links followed; more means that the strip changed meanwhile
+constexpr std::uint32_t kFurtherMax =
+    kSetsMax * kCells;  // links followed; more means that the strip changed meanwhile
 
 Status not_an_index(std::string what) {
   return Status{Code::kDataCorrupt, "page index image: " + std::move(what)};
@@ -47,21 +48,27 @@ Result<IndexView> IndexView::attach(ByteView image) {
         fmt::format("{} bytes; the header alone has {}", image.size(), sizeof(compact::Header))));
   IndexView view;
   view.image_ = image.data();
-  const compact::Header& header = view.header();
+  // One copy, checked and used: who writes to the memory meanwhile changes nothing of it.
+  std::array<std::byte, sizeof(compact::Constants)> copy;
+  std::copy_n(image.begin(), copy.size(), copy.begin());
+  const auto header = std::bit_cast<compact::Constants>(copy);
   if (header.magic != compact::kMagic)
     return tl::unexpected(not_an_index("no magic number: not a page index"));
   if (header.format != compact::kFormat)
     return tl::unexpected(
         not_an_index(fmt::format("format {}; this program reads {}", header.format, compact::kFormat)));
-  if (header.checksum != crc32c(image.first(offsetof(compact::Header, checksum))))
+  if (header.checksum != crc32c(ByteView(copy).first(offsetof(compact::Constants, checksum))))
     return tl::unexpected(not_an_index("the header's checksum is wrong"));
-  const auto plan = compact::plan_image({header.pages_max, header.strips, header.rows, header.singles});
+  const compact::Sizes sizes{header.pages_max, header.strips, header.rows, header.singles};
+  const auto plan = compact::plan_image(sizes);
   if (!plan) return tl::unexpected(not_an_index(plan.error().message));
-  if (plan->bytes != header.bytes || plan->bytes > image.size() || plan->bucket_count != header.buckets ||
-      plan->number_bits != header.number_bits)
+  if (header.zero != 0 || plan->bytes != header.bytes || plan->bytes > image.size() ||
+      plan->bucket_count != header.buckets || plan->number_bits != header.number_bits)
     return tl::unexpected(not_an_index(fmt::format("sizes do not agree: {} bytes said, {} needed, {} there",
                                                    header.bytes, plan->bytes, image.size())));
   view.plan_ = *plan;
+  view.sizes_ = sizes;
+  view.seed_ = header.seed;
   return view;
 }
 
@@ -70,7 +77,7 @@ const compact::Word& IndexView::mark(std::uint32_t id) const {
 }
 
 Places IndexView::places(SpaceId space, const Key& key) const {
-  const std::uint64_t hash = mix64(key.words[0] ^ header().seed ^ (std::uint64_t{space.value()} << 32));
+  const std::uint64_t hash = mix64(key.words[0] ^ seed_ ^ (std::uint64_t{space.value()} << 32));
   Places out;
   out.first = ((hash & 0xFFFF'FFFF) * plan_.bucket_count) >> 32;
   out.tag = static_cast<std::uint32_t>(key.words[1] << plan_.number_bits);
@@ -80,13 +87,13 @@ Places IndexView::places(SpaceId space, const Key& key) const {
 
 // Each the other's: so an entry can be moved without knowing its key.
 std::uint64_t IndexView::other_place(std::uint64_t place, std::uint32_t tag) const {
-  const std::uint64_t sum = ((mix64(tag ^ ~header().seed) >> 32) * plan_.bucket_count) >> 32;
+  const std::uint64_t sum = ((mix64(tag ^ ~seed_) >> 32) * plan_.bucket_count) >> 32;
   return sum >= place ? sum - place : sum + plan_.bucket_count - place;
 }
 
 // Whole key, space and presence: a tag alone is never a hit.
 bool IndexView::is(std::uint32_t number, SpaceId space, const Key& key) const {
-  if (number >= header().strips * kCells) return false;
+  if (number >= sizes_.strips * kCells) return false;
   const Strip& at = strip(number / kCells);
   const std::uint32_t cell = number % kCells;
   if ((at.used.load(kAcquire) >> cell & 1) == 0 || at.space.load(kAcquire) != space.value()) return false;
@@ -126,7 +133,7 @@ void IndexView::prefetch_places(SpaceId space, const Key& key) const {
 }
 
 void IndexView::prefetch_strip(std::uint32_t number) const {
-  if (number >= header().strips * kCells) return;
+  if (number >= sizes_.strips * kCells) return;
   constexpr std::size_t kUsed = offsetof(Strip, children);  // what a reader looks at
   const auto* from = reinterpret_cast<const char*>(&strip(number / kCells));
   for (std::size_t line = 0; line < kUsed; line += 64) __builtin_prefetch(from + line);
@@ -144,9 +151,9 @@ std::uint32_t IndexView::tagged(std::uint64_t place, std::uint32_t tag) const {
 }
 
 void IndexView::prefetch_row(std::uint32_t number) const {
-  if (number >= header().strips * kCells) return;
+  if (number >= sizes_.strips * kCells) return;
   const std::uint32_t further = strip(number / kCells).further.load(kRelaxed);
-  if ((further & kRowBit) == 0 || (further & ~kRowBit) >= header().rows) return;
+  if ((further & kRowBit) == 0 || (further & ~kRowBit) >= sizes_.rows) return;
   const auto* from = reinterpret_cast<const char*>(&row(further & ~kRowBit));
   __builtin_prefetch(from);
   __builtin_prefetch(from + sizeof(Row) - 1);
@@ -156,7 +163,7 @@ void IndexView::add_further_classes(const Strip& at, std::array<std::uint64_t, k
   std::uint32_t reference = at.further.load(kAcquire);
   for (std::uint32_t links = 0; reference != 0 && links < kFurtherMax; ++links) {
     if ((reference & kRowBit) != 0) {
-      if ((reference & ~kRowBit) >= header().rows) return;
+      if ((reference & ~kRowBit) >= sizes_.rows) return;
       const Row& of = row(reference & ~kRowBit);
       const std::uint32_t set = of.set.load(kAcquire);
       if (set < 64)
@@ -164,7 +171,7 @@ void IndexView::add_further_classes(const Strip& at, std::array<std::uint64_t, k
           if (of.address[cell].load(kAcquire) != 0) classes[cell] |= std::uint64_t{1} << set;
       reference = of.next.load(kAcquire);
     } else {
-      if (reference > header().singles) return;
+      if (reference > sizes_.singles) return;
       const std::uint64_t one = single(reference - 1).load(kAcquire);
       const std::uint64_t set = one >> 24 & 0xFF;
       if (set < 64) classes[one >> 20 & 0xF] |= std::uint64_t{1} << set;
@@ -213,7 +220,7 @@ bool IndexView::try_run(SpaceId space, std::uint32_t number, std::span<const Key
 
 std::size_t IndexView::take_run(SpaceId space, std::uint32_t number, std::span<const Key> keys,
                                 std::span<FoundPage> found, bool owner) const {
-  if (number >= header().strips * kCells) return 0;
+  if (number >= sizes_.strips * kCells) return 0;
   std::size_t taken = 0;
   for (int reads = 0; reads < kReadsMax; ++reads)
     if (try_run(space, number, keys, found, owner, taken)) return taken;
@@ -303,7 +310,7 @@ std::optional<SlotAddress> IndexView::address(const FoundPage& found, SetNumber 
 }
 
 std::optional<SlotAddress> IndexView::address(PageNumber page, SetNumber set) const {
-  if (page.value() >= header().strips * kCells) return std::nullopt;
+  if (page.value() >= sizes_.strips * kCells) return std::nullopt;
   const Strip& at = strip(page.value() / kCells);
   const std::uint32_t cell = page.value() % kCells;
   const auto known = [](std::uint32_t word) {
@@ -313,14 +320,14 @@ std::optional<SlotAddress> IndexView::address(PageNumber page, SetNumber set) co
   std::uint32_t reference = at.further.load(kAcquire);
   for (std::uint32_t links = 0; reference != 0 && links < kFurtherMax; ++links) {
     if ((reference & kRowBit) != 0) {
-      if ((reference & ~kRowBit) >= header().rows) return std::nullopt;
+      if ((reference & ~kRowBit) >= sizes_.rows) return std::nullopt;
       const Row& of = row(reference & ~kRowBit);
       if (of.set.load(kAcquire) == set.value()) {
         if (const auto found = known(of.address[cell].load(kAcquire))) return found;
       }
       reference = of.next.load(kAcquire);
     } else {
-      if (reference > header().singles) return std::nullopt;
+      if (reference > sizes_.singles) return std::nullopt;
       const std::uint64_t one = single(reference - 1).load(kAcquire);
       if ((one >> 20 & 0xFFF) == (std::uint64_t{set.value()} << 4 | cell))
         return known(static_cast<std::uint32_t>(one >> 32));

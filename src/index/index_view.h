@@ -86,7 +86,9 @@ class IndexView final {
                   bool owner) const;
 
   const std::byte* image_ = nullptr;
+  compact::Sizes sizes_;
   compact::Plan plan_;
+  std::uint64_t seed_ = 0;
 };
 
 }  // namespace tiercel

@@ -197,14 +197,14 @@ LeaseTable::Wanted& LeaseTable::wanted(std::uint32_t strip) {
 }
 
 std::uint32_t LeaseTable::words_in_use(const Place& place) const {
-  return std::min(place.block.client->words_high.load(kLeaseOrders.count), shape_.words_per_client);
+  return std::min(place.block.client->words_high.load(lease_orders().count), shape_.words_per_client);
 }
 
 void LeaseTable::note_words(const Place& place) {
   const std::uint32_t words = words_in_use(place);
   counts_.words_read += words;
   for (std::uint32_t w = 0; w < words; ++w) {
-    const std::uint64_t word = place.block.words[w].load(kLeaseOrders.scan);
+    const std::uint64_t word = place.block.words[w].load(lease_orders().scan);
     if (word == 0) continue;
     Wanted& strip = wanted(static_cast<std::uint32_t>(word));
     if (strip.used) strip.cells = static_cast<std::uint16_t>(strip.cells | cells_of(name_of(word)));
@@ -260,7 +260,7 @@ std::vector<LeaseTable::Held> LeaseTable::leases(ClientPlace client) const {
   if (!current(client)) return held;
   const Place& place = places_[client.place];
   for (std::uint32_t w = 0; w < words_in_use(place); ++w) {
-    const std::uint64_t word = place.block.words[w].load(kLeaseOrders.scan);
+    const std::uint64_t word = place.block.words[w].load(lease_orders().scan);
     if (word != 0) held.push_back({name_of(word), static_cast<std::uint32_t>((word >> 40) & 0x7F'FFFF) << 1});
   }
   return held;
@@ -313,9 +313,9 @@ void LeaseClient::give_slot(std::uint32_t slot) {
 }
 
 void LeaseClient::raise_high(std::uint32_t slot) {
-  std::uint32_t high = block_.client->words_high.load(kLeaseOrders.known);
-  while (high <= slot && !block_.client->words_high.compare_exchange_weak(high, slot + 1, kLeaseOrders.raise,
-                                                                          kLeaseOrders.known)) {
+  std::uint32_t high = block_.client->words_high.load(lease_orders().known);
+  while (high <= slot && !block_.client->words_high.compare_exchange_weak(
+                             high, slot + 1, lease_orders().raise, lease_orders().known)) {
   }
 }
 
@@ -328,19 +328,15 @@ std::optional<std::uint32_t> LeaseClient::lease(const LeaseName& name,
   if (!slot) return std::nullopt;
   raise_high(*slot);
   Word& word = block_.words[*slot];
-  if (TIERCEL_FAULT(weak_lease_order)) {
-    word.store(encode(name, expected), kWeakLeaseOrders.publish);
-  } else {
-    word.store(encode(name, expected), kLeaseOrders.publish);
-  }
-  if (version.load(kLeaseOrders.validate) == expected) return slot;
+  word.store(encode(name, expected), lease_orders().publish);
+  if (version.load(lease_orders().validate) == expected) return slot;
   release(*slot);
   return std::nullopt;
 }
 
 void LeaseClient::release(std::uint32_t slot) {
   TIERCEL_CHECK(slot < words_);
-  block_.words[slot].store(0, kLeaseOrders.clear);
+  block_.words[slot].store(0, lease_orders().clear);
   give_slot(slot);
 }
 
