@@ -11,17 +11,14 @@ namespace tiercel::capi {
 
 namespace {
 
-// Stands for the arena while a node says how large it must be.
-class AnySizeArena final : public Arena {
- public:
-  std::uint64_t size_bytes() const override { return UINT64_MAX; }
-  std::uint64_t payload_kept(std::uint64_t payload_bytes) const override { return payload_bytes; }
-  MutableByteView view(std::span<const ArenaSpan>, std::uint64_t, std::uint64_t) override {
-    TIERCEL_CHECK(false);
-    return {};
-  }
-  void discard(std::span<const ArenaSpan>) override {}
-};
+// Of readers in other processes: none can come before a daemon hands the arena out, so few and small.
+constexpr LeaseTableShape kReaders{.clients_max = 16, .words_per_client = 512, .touches_per_client = 512};
+
+std::uint64_t random_not_zero() {
+  std::uint64_t value = 0;
+  while (value == 0) TIERCEL_CHECK(::getrandom(&value, sizeof value, 0) == sizeof value);
+  return value;
+}
 
 }  // namespace
 
@@ -45,16 +42,12 @@ Core::Core(const CoreOptions& options)
 
 Result<std::shared_ptr<Core>> Core::open(const CoreOptions& options) {
   std::shared_ptr<Core> core(new Core(options));
-  AnySizeArena any;
-  std::uint64_t arena_bytes = 0;
-  {
-    TIERCEL_ASSIGN_OR_RETURN(
-        const std::unique_ptr<Node> sized,
-        Node::open(options.node, World{core->clock_, *core->executor_, any, core->memory_, 1}));
-    arena_bytes = sized->stats().arena_bytes;
-  }
-  TIERCEL_RETURN_IF_ERROR(core->open_arena(options, arena_bytes));
-  World world{core->clock_, *core->executor_, core->arena_->extents(), core->memory_, options.seed};
+  TIERCEL_ASSIGN_OR_RETURN(const Grant grant, divide_grant(options.node));
+  TIERCEL_RETURN_IF_ERROR(core->open_arena(options, grant));
+  const std::uint64_t seed = options.seed != 0 ? options.seed : random_not_zero();
+  TIERCEL_RETURN_IF_ERROR(core->open_index(grant, seed));
+  World world{core->clock_, *core->executor_,   core->arena_->extents(), core->memory_,
+              seed,         core->index_.get(), &*core->readers_};
   TIERCEL_ASSIGN_OR_RETURN(std::unique_ptr<Node> node, Node::open(options.node, world));
   core->peek([&](Live& live) {
     live.node = std::move(node);
@@ -65,14 +58,18 @@ Result<std::shared_ptr<Core>> Core::open(const CoreOptions& options) {
   return core;
 }
 
-// Requires: whole extents.
-Status Core::open_arena(const CoreOptions& options, std::uint64_t bytes) {
+Status Core::open_arena(const CoreOptions& options, const Grant& grant) {
+  const auto index = compact::plan_image(index_sizes(grant.options));
+  if (!index) return index.error();
+  const auto leases = LeaseTable::bytes(kReaders);
+  if (!leases) return leases.error();
   MappedArenaOptions wanted;
   wanted.kind = options.memory;
-  wanted.sizes.extent_bytes = options.node.extent_bytes;
-  wanted.sizes.extents = bytes / options.node.extent_bytes;
-  if (::getrandom(&wanted.epoch, sizeof wanted.epoch, 0) != sizeof wanted.epoch || wanted.epoch == 0)
-    wanted.epoch = 1;
+  wanted.sizes.index_bytes = index->bytes;
+  wanted.sizes.leases_bytes = *leases;
+  wanted.sizes.extent_bytes = grant.options.extent_bytes;
+  wanted.sizes.extents = grant.extents;
+  wanted.epoch = random_not_zero();
   wanted.touch.threads = options.touch_threads;
   std::stop_source stop;
   wanted.touch.stop = stop.get_token();
@@ -83,6 +80,17 @@ Status Core::open_arena(const CoreOptions& options, std::uint64_t bytes) {
   if (!opened) return opened.error();
   arena_.emplace(std::move(*opened));
   page_kind_ = arena_->mapping().pages().kind;
+  return {};
+}
+
+// Index and leases lie in the arena, where another process finds them.
+Status Core::open_index(const Grant& grant, std::uint64_t seed) {
+  auto index = CompactIndex::create(arena_->bytes(arena_->layout().index), index_sizes(grant.options), seed);
+  if (!index) return index.error();
+  index_ = std::move(*index);
+  auto readers = LeaseTable::format(arena_->bytes(arena_->layout().leases), kReaders);
+  if (!readers) return readers.error();
+  readers_.emplace(std::move(*readers));
   return {};
 }
 
@@ -146,6 +154,7 @@ bool Core::close_begins() {
   if (live_.closing || live_.node == nullptr) return false;
   live_.closing = true;
   std::vector<SessionId> sessions;
+  sessions.reserve(live_.sessions.size());
   for (const auto& [id, info] : live_.sessions) sessions.push_back(id);
   for (const SessionId session : sessions) static_cast<void>(live_.node->close_session(session).ok());
   settle(live_);
