@@ -17,6 +17,8 @@
 #include "capi/engine_memory.h"
 #include "capi/executors.h"
 #include "capi/live.h"
+#include "index/compact_index.h"
+#include "index/lease_table.h"
 #include "memory/mapped_arena.h"
 #include "node/node.h"
 #include "os/clock.h"
@@ -29,7 +31,7 @@ Duration duration_of(std::uint64_t nanoseconds);
 
 struct CoreOptions {
   NodeOptions node;
-  std::uint64_t seed = 1;
+  std::uint64_t seed = 0;      // 0: a random one
   bool caller_drives = false;  // no control thread
   unsigned copy_threads = 0;   // 0: copies run inside drive()
   MappingKind memory = MappingKind::kAnonymous;
@@ -104,7 +106,8 @@ class Core final {
   static constexpr Duration kTurn = std::chrono::milliseconds(1);
 
   explicit Core(const CoreOptions& options);
-  Status open_arena(const CoreOptions& options, std::uint64_t bytes);
+  Status open_arena(const CoreOptions& options, const Grant& grant);
+  Status open_index(const Grant& grant, std::uint64_t seed);
   static Answer closed();
   std::size_t settle(Live& live);
   std::size_t step() TIERCEL_EXCLUDES(mutex_);
@@ -120,6 +123,8 @@ class Core final {
   const MappingKind memory_kind_;
   PageKind page_kind_ = PageKind::kUnknown;
   std::optional<MappedArena> arena_;
+  std::unique_ptr<CompactIndex> index_;  // in the arena, as the lease table is
+  std::optional<LeaseTable> readers_;
   std::unique_ptr<Executor> executor_;
   CallerExecutor* own_copies_ = nullptr;  // executor_, when drive() runs the copies
   std::thread control_;

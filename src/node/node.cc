@@ -61,7 +61,7 @@ Node::State::State(NodeOptions node_options, World node_world, std::uint64_t ext
   stats.arena_bytes = extents * options.extent_bytes;
 }
 
-Result<std::unique_ptr<Node>> Node::open(NodeOptions options, World world) {
+Result<Grant> divide_grant(NodeOptions options) {
   const auto bad = [](std::string why) { return error(Code::kInvalidArgument, "open: " + std::move(why)); };
   if (options.host_bytes == 0) return bad("host_bytes is 0; say how much host memory the cache may take");
   if (options.host_bytes > kSizeMax) return bad("host_bytes is above 2^63 - 1");
@@ -92,16 +92,24 @@ Result<std::unique_ptr<Node>> Node::open(NodeOptions options, World world) {
   if (extents >= UINT32_MAX)
     return bad(fmt::format("host_bytes is {}: more than 2^32 extents of {}; use larger extents",
                            options.host_bytes, options.extent_bytes));
-  if (world.arena.size_bytes() < extents * options.extent_bytes)
-    return bad(
-        fmt::format("the arena has {} bytes, the grant needs {}; give a larger arena or less host_bytes",
-                    world.arena.size_bytes(), extents * options.extent_bytes));
   if (options.in_flight_bytes_max == 0) options.in_flight_bytes_max = extents * options.extent_bytes;
+  return Grant{options, extents};
+}
+
+Result<std::unique_ptr<Node>> Node::open(NodeOptions options, World world) {
+  TIERCEL_ASSIGN_OR_RETURN(const Grant grant, divide_grant(options));
+  const std::uint64_t bytes = grant.extents * grant.options.extent_bytes;
+  if (world.arena.size_bytes() < bytes)
+    return error(Code::kInvalidArgument,
+                 fmt::format("open: the arena has {} bytes, the grant needs {}; give a larger arena or less "
+                             "host_bytes",
+                             world.arena.size_bytes(), bytes));
   std::unique_ptr<PageIndex> index;
   if (world.index == nullptr) {
-    TIERCEL_ASSIGN_OR_RETURN(index, CompactIndex::create(index_sizes(options), world.seed));
+    TIERCEL_ASSIGN_OR_RETURN(index, CompactIndex::create(index_sizes(grant.options), world.seed));
   }
-  return std::unique_ptr<Node>(new Node(std::make_unique<State>(options, world, extents, std::move(index))));
+  return std::unique_ptr<Node>(
+      new Node(std::make_unique<State>(grant.options, world, grant.extents, std::move(index))));
 }
 
 Result<FormId> Node::open_form(FormOptions options) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/status.h"
 #include "device/device.h"
 #include "index/compact_layout.h"
 #include "index/lease_table.h"
@@ -81,6 +82,14 @@ struct World {
 // Pages of one chain that a call may speak of (first_page, keys, held, length): far beyond any context, and
 // what an answer may cost.
 inline constexpr std::uint64_t kChainPagesMax = std::uint64_t{1} << 22;
+
+// What host_bytes become: every option that was left to the node has its value, the rest are extents.
+struct Grant {
+  NodeOptions options;
+  std::uint64_t extents = 0;  // of options.extent_bytes
+};
+// Pure. Errors: invalid_argument when an option makes no sense, or nothing would be left for extents.
+Result<Grant> divide_grant(NodeOptions options);
 
 // The page index of a node with these options. Requires: index_pages_max is given.
 compact::Sizes index_sizes(const NodeOptions& options);
