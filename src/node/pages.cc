@@ -51,9 +51,7 @@ Page& Node::State::entry(NamespaceId id, const Key& key, std::uint64_t length, c
   if (Page* known = find_any(id, key); known != nullptr) {
     if (known->space == now_under) return *known;
     if (known->any_set()) hide_page(*known, PastEvent{Cause::kRemoved, now(), NamespaceId{}}, Ending::kStale);
-    leave_space(*known);
-    pages.rehome(*known, now_under);
-    ++ns.entries;
+    move_to_current_space(*known);
     known->birth = ns.combined_mark();
     return *known;
   }
@@ -64,6 +62,13 @@ Page& Node::State::entry(NamespaceId id, const Key& key, std::uint64_t length, c
   page.sets.resize(page.form->form->classes.size());
   page.window_refs.resize(page.sets.size());
   return page;
+}
+
+void Node::State::move_to_current_space(Page& page) {
+  Namespace& ns = space_of(page.name.ns);
+  leave_space(page);
+  pages.rehome(page, current_space(ns));
+  ++ns.entries;
 }
 
 void Node::State::leave_space(const Page& page) {

@@ -366,7 +366,8 @@ struct Node::State {
   void conceal_set(const Residence& set);
   std::uint64_t sets_in_index(const Form& form, ClassId cls) const;  // of one class-set, beside set 0
   SetNumber set_number(const Form& form, ClassId cls, std::size_t shard) const;
-  void leave_space(const Page& page);  // its space has one entry less
+  void move_to_current_space(Page& page);  // not visible, no set of it in the index
+  void leave_space(const Page& page);      // its space has one entry less
   void link_parent(Page& page, const std::optional<Key>& parent);
   void prune(Page* page);  // drops the entry, and lost ancestors, when nothing hangs on it
   void occupy(Page& page);

@@ -413,9 +413,7 @@ void Node::State::shard_written(Residence& set, ShardId shard) {
   if (!current(*set.page)) {
     if (TIERCEL_FAULT(old_epoch_publishes)) {
       set.page->birth = space_of(set.ns).combined_mark();
-      leave_space(*set.page);
-      pages.rehome(*set.page, current_space(space_of(set.ns)));
-      ++space_of(set.ns).entries;
+      if (!set.page->visible) move_to_current_space(*set.page);
     } else {
       ++stats.stale_commits;
       return abort_residence(set.id, Ending::kStale);
