@@ -1,14 +1,14 @@
 // A made-up trace through the node, and what of that time goes into saying why pages missed.
 #include <algorithm>
 #include <list>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "base/bytes.h"
-#include "base/check.h"
 #include "bench/benches.h"
 #include "index/history.h"
 #include "model/storage_form.h"
@@ -74,56 +74,88 @@ std::uint64_t say_why(const StorageForm& form, std::span<const RequestWork> requ
   return misses;
 }
 
-}  // namespace
-
-Status replay_bench(BenchRun& run) {
-  GeneratorSpec spec;
-  spec.requests = run.size(2000, 50);
-  const Trace trace = generate(spec);
+// A made-up trace and a cache with room for one page in ten of it.
+struct Setting {
+  std::string name;
+  Trace trace;
   std::uint64_t pages = 0;
-  for (const TraceRequest& request : trace.requests) pages += request.blocks.size();
+  StorageForm form;
   ReplayOptions options;
-  options.spec = one_full_group();
-  options.capacity_pages = std::max<std::uint64_t>(pages / 10, 300);
-  options.page_bytes = 64;
-  const std::vector<RequestWork> work = work_of(trace, *options.capacity_pages);
-  const Result<StorageForm> form = make_storage_form(options.spec);
-  if (!form) return form.error();
+  std::vector<RequestWork> work;
+};
+
+// `page_bytes`: so much of each page really exists; 0: all of it.
+Result<Setting> make_setting(std::uint64_t requests, std::uint64_t page_bytes) {
+  GeneratorSpec spec;
+  spec.requests = requests;
+  Setting setting;
+  setting.name = generator_text(spec);
+  setting.trace = generate(spec);
+  for (const TraceRequest& request : setting.trace.requests) setting.pages += request.blocks.size();
+  setting.options.spec = one_full_group();
+  setting.options.capacity_pages = std::max<std::uint64_t>(setting.pages / 10, 300);
+  TIERCEL_ASSIGN_OR_RETURN(setting.form, make_storage_form(setting.options.spec));
+  setting.options.page_bytes = page_bytes != 0 ? page_bytes : setting.form.page_bytes_required();
+  setting.work = work_of(setting.trace, *setting.options.capacity_pages);
+  return setting;
+}
+
+// A replay, then what reasons and history are of it.
+Result<Comparison> compare(BenchRun& run, const Setting& setting) {
   Status status;
   const Subject subjects[] = {
       {"replay",
        [&](Samples&) {
-         const Result<ReplayReport> report = replay(trace, options);
+         const Result<ReplayReport> report = replay(setting.trace, setting.options);
          if (!report)
            status = report.error();
          else if (!report->good())
            status = {Code::kInternal, report->wrong.empty() ? "a page came back wrong" : report->wrong[0]};
        },
        {}},
-      {"reasons", [&](Samples&) { keep(say_why(*form, work, pages)); }, {}},
+      {"reasons", [&](Samples&) { keep(say_why(setting.form, setting.work, setting.pages)); }, {}},
   };
-  const Comparison result =
-      run.compare(fmt::format("{} requests", spec.requests), pages, subjects, BenchClock::kThread);
-  if (!status.ok()) return status;
+  Comparison result =
+      run.compare(fmt::format("{}, pages of {} bytes", setting.name, setting.options.page_bytes),
+                  setting.pages, subjects, BenchClock::kThread);
+  TIERCEL_RETURN_IF_ERROR(status);
+  return result;
+}
+
+BenchLine share_line(const Setting& setting, const Comparison& result, std::string_view whose_pages) {
+  BenchLine line;
+  line.name = fmt::format("reasons and history, {} pages", whose_pages);
+  line.unit = "% of it";
+  line.ours = 100 / result.ratio(1, 0);
+  line.target = "below 1";
+  line.operations = setting.pages;
+  line.note = fmt::format("{:.0f} of {:.0f} ns a page, in a replay with pages of {} bytes",
+                          result.nanoseconds(1), result.nanoseconds(0), setting.options.page_bytes);
+  return line;
+}
+
+}  // namespace
+
+Status replay_bench(BenchRun& run) {
+  constexpr std::uint64_t kThinBytes = 64;
+  const Result<Setting> thin = make_setting(run.size(2000, 50), kThinBytes);
+  if (!thin) return thin.error();
+  const Result<Comparison> of_thin = compare(run, *thin);
+  if (!of_thin) return of_thin.error();
   BenchLine speed;
-  speed.name = fmt::format("{}, room for 1 page in 10", generator_text(spec));
+  speed.name = fmt::format("{}, room for 1 page in 10", thin->name);
   speed.unit = "thousand pages/s";
-  speed.ours = 1e6 / result.nanoseconds(0);
-  speed.operations = pages;
-  speed.note =
-      fmt::format("pages of {} bytes: the node's own work, and the replay's around it", options.page_bytes);
+  speed.ours = 1e6 / of_thin->nanoseconds(0);
+  speed.operations = thin->pages;
+  speed.note = fmt::format("pages of {} bytes: the node's own work, and the replay's around it", kThinBytes);
   run.add(std::move(speed));
-  BenchLine share;
-  share.name = "reasons and history";
-  share.unit = "% of it";
-  share.ours = 100 / result.ratio(1, 0);
-  share.target = "below 1";
-  share.operations = pages;
-  constexpr double kBytesAPage = 1 << 20;
-  constexpr double kBytesANanosecond = 20;  // one thread's memcpy, in round figures
-  share.note = fmt::format("{:.0f} ns a page; copying a page of 1 MiB takes {:.0f} ns at 20 GB/s",
-                           result.nanoseconds(1), kBytesAPage / kBytesANanosecond);
-  run.add(std::move(share));
+  run.add(share_line(*thin, *of_thin, "thin"));
+  // Few requests: here every byte of a page is written, checked, copied and compared.
+  const Result<Setting> whole = make_setting(run.size(40, 2), 0);
+  if (!whole) return whole.error();
+  const Result<Comparison> of_whole = compare(run, *whole);
+  if (!of_whole) return of_whole.error();
+  run.add(share_line(*whole, *of_whole, "whole"));
   return {};
 }
 

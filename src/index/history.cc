@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/check.h"
 #include "base/prng.h"
 
 namespace tiercel {
@@ -79,6 +80,7 @@ void History::append(std::uint64_t mark, const Packed& event) {
   if (at != kNone) {
     free_ = entries_[at].chained;
   } else {
+    TIERCEL_CHECK(entries_.size() < entries_max_);  // more would not be in the books
     at = static_cast<std::uint32_t>(entries_.size());
     entries_.emplace_back();
   }
