@@ -85,9 +85,9 @@ StoreOutcome Node::State::make_room(Need need, std::vector<SlotId>& slots) {
       continue;
     }
     if (evict_dead_weight(need)) continue;
+    if (ask_readers() != 0) continue;
     if (need.space_bound && compact(need, move_budget_bytes)) continue;
     if (evict_some(need)) continue;
-    if (ask_readers() != 0) continue;
     if (need.space_bound && !need.last_resort) {
       need.last_resort = true;
       continue;
@@ -205,10 +205,10 @@ bool Node::State::evict_dead_weight(const Need& need) {
 }
 
 // Where readers have to be asked before slots return they are asked once for a batch, so a little more than
-// what is needed goes: at most one page of 64, and 64 pages.
+// what is needed goes: at most one page of 64 of those that it is about, and 64 pages.
 bool Node::State::evict_some(const Need& need) {
-  const std::uint64_t batch =
-      readers_there() ? std::clamp<std::uint64_t>(stats.pages_visible / 64, 1, 64) : 1;
+  const std::uint64_t there = need.own_only ? space_of(need.ns).pages : stats.pages_visible;
+  const std::uint64_t batch = readers_there() ? std::clamp<std::uint64_t>(there / 64, 1, 64) : 1;
   std::uint64_t gone = 0;
   while (gone < batch && evict_one(need)) ++gone;
   if (gone != 0) ask_readers();

@@ -110,6 +110,7 @@ struct TestOptions {
   std::uint64_t engine_slots = 64;
   std::uint64_t device_bytes = 4 << 20;
   Executor* executor = nullptr;  // null: copies run at once
+  LeaseTable* readers = nullptr;
   std::function<void(NodeOptions&)> adjust;
 };
 
@@ -131,7 +132,8 @@ class TestWorld {
     node_options.policy = PolicyKind::kLru;
     if (options.adjust) options.adjust(node_options);
     Executor& executor = options.executor != nullptr ? *options.executor : inline_;
-    auto opened = Node::open(node_options, World{clock_, executor, arena_, device_, 1});
+    auto opened =
+        Node::open(node_options, World{clock_, executor, arena_, device_, 1, nullptr, options.readers});
     EXPECT_TRUE(opened) << opened.error().to_string();
     node_ = std::move(*opened);
     session_ = node_->open_session({"test", "salt", {}}).value();

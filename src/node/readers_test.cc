@@ -1,0 +1,88 @@
+// What readers of the page index in other processes cost the others: nothing goes because somebody might
+// read.
+
+#include <cstdlib>
+
+#include "node/test_world.h"
+
+namespace tiercel {
+namespace {
+
+// A lease table with one client who reads nothing.
+class IdleReader {
+ public:
+  IdleReader() : memory_(std::aligned_alloc(4096, *LeaseTable::bytes(kShape)), std::free) {
+    table_ =
+        *LeaseTable::format({static_cast<std::byte*>(memory_.get()), *LeaseTable::bytes(kShape)}, kShape);
+    EXPECT_TRUE(table_->add_client(7).has_value());
+  }
+  LeaseTable* table() { return &*table_; }
+
+ private:
+  static constexpr LeaseTableShape kShape{1, 8, 2, 1};
+  std::unique_ptr<void, void (*)(void*)> memory_;
+  std::optional<LeaseTable> table_;
+};
+
+std::vector<Key> store_first_pages(TestWorld& world, NamespaceId ns, std::uint32_t first,
+                                   std::uint32_t count) {
+  std::vector<Key> keys;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    keys.push_back(world.keys(1, first + i)[0]);
+    StoreRequest request = world.store_request({keys.back()}, 0, ClassId(0));
+    request.ns = ns;
+    EXPECT_EQ(world.node().store(request).value().outcomes.at(0), StoreOutcome::kAccepted);
+    world.node().poll();
+  }
+  world.node().drain_completions();
+  return keys;
+}
+
+void many_first_pages(NodeOptions& options) { options.index_pages_max = options.index_strips_max = 2048; }
+
+std::uint64_t there(TestWorld& world, NamespaceId ns, const std::vector<Key>& keys) {
+  std::uint64_t count = 0;
+  for (const Key& key : keys) count += world.node().exists(ns, ClassId(0), key) ? 1U : 0U;
+  return count;
+}
+
+TEST(Readers, ANamespaceAtItsMaximumLosesNoMoreThanItNeedsHoweverManyPagesOthersHave) {
+  IdleReader reader;
+  TestWorld world(
+      {.spec = test_spec({}), .host_bytes = 16 << 20, .readers = reader.table(), .adjust = many_first_pages});
+  store_first_pages(world, world.ns(), 1000, 1500);
+  const std::uint64_t page = world.form().classes[0].record_bytes;
+  const NamespaceId small = world.open("weights-2");
+  ContentIdentity identity;
+  identity.model = "test";
+  identity.weights = "weights-2";
+  identity.dtype = "bf16";
+  identity.page_tokens = 16;
+  ASSERT_EQ(world.node().open_namespace(world.session(), world.form_id(), {identity, 0, 20 * page}).value(),
+            small);
+  ASSERT_GE(world.node().stats().pages_visible, 128U);  // or batches are of one
+  const auto keys = store_first_pages(world, small, 1, 21);
+  EXPECT_EQ(there(world, small, keys), 20U);
+}
+
+TEST(Readers, WhatWasClearedIsTakenBeforeAnythingThatStillServes) {
+  IdleReader reader;
+  TestWorld world({.spec = test_spec({}),
+                   .host_bytes = 16 << 20,
+                   .readers = reader.table(),
+                   .adjust = [](NodeOptions& options) {
+                     many_first_pages(options);
+                     options.record_bytes_max = 300 * 16;
+                   }});
+  ASSERT_EQ(world.form().classes[0].record_bytes, 16U);
+  const NamespaceId cleared = world.open("weights-2");
+  const auto keys = store_first_pages(world, world.ns(), 1000, 200);
+  store_first_pages(world, cleared, 1, 100);
+  world.node().clear(cleared);
+  const StoreRequest request = world.store_request({world.keys(1, 5000)[0]}, 0, ClassId(0));
+  EXPECT_EQ(world.node().store(request).value().outcomes.at(0), StoreOutcome::kAccepted);
+  EXPECT_EQ(there(world, world.ns(), keys), 200U);
+}
+
+}  // namespace
+}  // namespace tiercel
