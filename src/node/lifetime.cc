@@ -333,7 +333,10 @@ std::size_t Node::State::expire() {
 
 void Node::suspend() {
   State& s = *state_;
-  if (s.suspended) return;
+  if (s.suspended) {
+    s.resume_when_quiet = false;  // asleep already, or on the way: and it stays so
+    return;
+  }
   s.suspended = s.suspending = true;
   for (const OperationId id : ids_where(s.loads, [](const Load&) { return true; })) s.cancel_operation(id);
   for (const OperationId id : ids_where(s.stores, [](const Store&) { return true; })) s.cancel_operation(id);

@@ -90,7 +90,7 @@ TEST(SimDevice, FailsTheAccessItIsToldToAndThenNoMore) {
 }
 
 TEST(SimArena, DamageChangesOneByteAndIsSeen) {
-  SimArena arena(256);
+  SimArena arena(256, 1, false);
   const std::vector<ArenaSpan> spans{{128, 32}, {0, 32}};
   arena.write(spans, 0, std::vector<std::byte>(64, std::byte{1}));
   arena.damage(spans, 40);
