@@ -38,71 +38,83 @@ bool was_resident(Cause cause) {
 
 }  // namespace
 
-std::array<std::uint32_t, 2> History::pack(const Packed& event) {
+std::uint64_t History::pack(const Packed& event) {
   constexpr std::int64_t kLast = (std::int64_t{1} << (64 - kWhenBit)) - 1;
   const auto ticks =
       static_cast<std::uint64_t>(std::clamp<std::int64_t>(event.when / kHistoryTick, 0, kLast));
-  const std::uint64_t bits = ticks << kWhenBit | std::uint64_t{event.origin} << kOriginBit |
-                             std::uint64_t{event.once_stored} << kOnceStoredBit |
-                             static_cast<std::uint64_t>(event.cause);
-  return std::bit_cast<std::array<std::uint32_t, 2>>(bits);
+  return ticks << kWhenBit | std::uint64_t{event.origin} << kOriginBit |
+         std::uint64_t{event.once_stored} << kOnceStoredBit | static_cast<std::uint64_t>(event.cause);
 }
 
-History::Packed History::unpack(std::array<std::uint32_t, 2> event) {
-  const auto bits = std::bit_cast<std::uint64_t>(event);
+History::Packed History::unpack(std::uint64_t bits) {
   return {static_cast<Cause>(bits & 15), (bits >> kOnceStoredBit & 1) != 0,
           static_cast<std::uint16_t>(bits >> kOriginBit),
           static_cast<std::int64_t>(bits >> kWhenBit) * kHistoryTick};
 }
 
+// No number has all bits of the mask, so no place that is taken looks empty.
 History::History(std::uint64_t entries)
     : entries_max_(std::min(entries, kEntriesMax)),
-      heads_(static_cast<std::size_t>(entries_max_), kNone),
+      number_mask_(static_cast<std::uint32_t>(std::bit_ceil(entries_max_ + 1) - 1)),
+      table_(static_cast<std::size_t>(2 * entries_max_), kNone),
       origins_(entries_max_),
       filter_(entries_max_, kFilterBitsPerEntry) {
-  static_assert(sizeof(Entry) + sizeof(heads_[0]) == kHistoryEntryBytes);
+  static_assert(sizeof(Entry) + 2 * sizeof(table_[0]) == kHistoryEntryBytes);
   entries_.reserve(static_cast<std::size_t>(entries_max_));
 }
 
-std::size_t History::chain_of(std::uint64_t mark) const {
-  return static_cast<std::size_t>((static_cast<Uint128>(mark) * heads_.size()) >> 64);
+std::size_t History::home_of(std::uint64_t mark) const {
+  return static_cast<std::size_t>((static_cast<Uint128>(mark) * table_.size()) >> 64);
 }
 
-std::uint32_t History::find(std::uint64_t mark) const {
-  if (live_ == 0) return kNone;
-  std::uint32_t at = heads_[chain_of(mark)];
-  while (at != kNone && std::bit_cast<std::uint64_t>(entries_[at].mark) != mark) at = entries_[at].chained;
-  return at;
+// The place of the entry with this mark. Half of all places are empty, so the search ends soon.
+std::optional<std::size_t> History::find(std::uint64_t mark) const {
+  if (live_ == 0) return std::nullopt;
+  const std::uint32_t low = static_cast<std::uint32_t>(mark) & ~number_mask_;
+  for (std::size_t place = home_of(mark); table_[place] != kNone; place = after(place))
+    if ((table_[place] & ~number_mask_) == low && entry_at(place).mark == mark) return place;
+  return std::nullopt;
 }
 
 void History::append(std::uint64_t mark, const Packed& event) {
-  std::uint32_t at = free_;
-  if (at != kNone) {
-    free_ = entries_[at].chained;
+  std::uint32_t number = free_;
+  if (number != kNone) {
+    free_ = entries_[number].younger;
   } else {
     TIERCEL_CHECK(entries_.size() < entries_max_);  // more would not be in the books
-    at = static_cast<std::uint32_t>(entries_.size());
+    number = static_cast<std::uint32_t>(entries_.size());
     entries_.emplace_back();
   }
-  std::uint32_t& head = heads_[chain_of(mark)];
-  entries_[at] = {std::bit_cast<std::array<std::uint32_t, 2>>(mark), pack(event), youngest_, kNone, head};
-  head = at;
-  (youngest_ == kNone ? oldest_ : entries_[youngest_].younger) = at;
-  youngest_ = at;
+  entries_[number] = {mark, pack(event), youngest_, kNone};
+  (youngest_ == kNone ? oldest_ : entries_[youngest_].younger) = number;
+  youngest_ = number;
   ++live_;
+  std::size_t place = home_of(mark);
+  while (table_[place] != kNone) place = after(place);
+  table_[place] = (static_cast<std::uint32_t>(mark) & ~number_mask_) | number;
 }
 
-void History::take_out(std::uint32_t at) {
-  Entry& entry = entries_[at];
-  std::uint32_t* link = &heads_[chain_of(std::bit_cast<std::uint64_t>(entry.mark))];
-  while (*link != at) link = &entries_[*link].chained;
-  *link = entry.chained;
+void History::take_out(std::size_t place) {
+  const std::uint32_t number = table_[place] & number_mask_;
+  Entry& entry = entries_[number];
   (entry.older == kNone ? oldest_ : entries_[entry.older].younger) = entry.younger;
   (entry.younger == kNone ? youngest_ : entries_[entry.younger].older) = entry.older;
   origins_.release(unpack(entry.event).origin);
-  entry.chained = free_;
-  free_ = at;
+  entry.younger = free_;
+  free_ = number;
   --live_;
+  close_gap(place);
+}
+
+// What stands behind the gap moves into it unless it would then stand before its home. Differences go round
+// below zero: whatever lies across the table's end counts as farthest on both sides.
+void History::close_gap(std::size_t gap) {
+  for (std::size_t place = after(gap); table_[place] != kNone; place = after(place)) {
+    if (place - home_of(entry_at(place).mark) < place - gap) continue;
+    table_[gap] = table_[place];
+    gap = place;
+  }
+  table_[gap] = kNone;
 }
 
 std::uint32_t History::generation_of(NamespaceId ns) const {
@@ -113,7 +125,7 @@ std::uint32_t History::generation_of(NamespaceId ns) const {
 void History::stored(NamespaceId ns, const Key& key, Time now) {
   const std::uint64_t mark = page_mark(ns, key);
   filter_.add(mark, now);
-  if (const std::uint32_t at = find(mark); at != kNone) take_out(at);
+  if (const auto place = find(mark)) take_out(*place);
 }
 
 void History::left(NamespaceId ns, const Key& key, PastEvent event) {
@@ -124,9 +136,9 @@ void History::left(NamespaceId ns, const Key& key, PastEvent event) {
   }
   const std::uint64_t mark = page_mark(ns, key);
   bool once_stored = was_resident(event.cause);
-  if (const std::uint32_t at = find(mark); at != kNone) {
-    once_stored = once_stored || unpack(entries_[at].event).once_stored;
-    take_out(at);
+  if (const auto place = find(mark)) {
+    once_stored = once_stored || unpack(entry_at(*place).event).once_stored;
+    take_out(*place);
   }
   if (live_ == entries_max_) drop_oldest(event.when);
   const Origin from{ns, event.by, generation_of(ns)};
@@ -136,20 +148,20 @@ void History::left(NamespaceId ns, const Key& key, PastEvent event) {
 }
 
 void History::drop_oldest(Time now) {
-  const std::uint32_t at = oldest_;
-  const Packed event = unpack(entries_[at].event);
+  const std::uint64_t mark = entries_[oldest_].mark;
+  const Packed event = unpack(entries_[oldest_].event);
   // From here on only the filter knows the page; its half of the filter may be the next to go.
-  if (event.once_stored) filter_.add(std::bit_cast<std::uint64_t>(entries_[at].mark), now);
+  if (event.once_stored) filter_.add(mark, now);
   const Origin& origin = origins_.at(event.origin);
   if (origin.generation == generation_of(origin.ns)) namespaces_[origin.ns].incomplete = true;
-  take_out(at);
+  take_out(*find(mark));
   ++forgotten_;
 }
 
 PastEvent History::why(NamespaceId ns, const Key& key) const {
   const std::uint64_t mark = page_mark(ns, key);
-  if (const std::uint32_t at = find(mark); at != kNone) {
-    const Packed event = unpack(entries_[at].event);
+  if (const auto place = find(mark)) {
+    const Packed event = unpack(entry_at(*place).event);
     const Origin& origin = origins_.at(event.origin);
     if (origin.generation == generation_of(ns)) return {event.cause, event.when, origin.by};
     return {Cause::kRemoved, event.when, {}};

@@ -2,20 +2,22 @@
 // stated moment (contract §5).
 //
 // An event takes 16 bytes: the page's mark of 64 bits, cause, origin (history_origins.h) and time. Another 16
-// keep the order of events and find them: older, younger and next in a hash chain, and one chain for each
-// entry. So an entry is kHistoryEntryBytes, a filter's entry twice kFilterBitsPerEntry, an origin 22 bytes;
-// all of it is allocated at construction (what was never used is not touched) and is what nominal_bytes()
-// says. Not in it: some 60 bytes for each namespace that ever lost a page for good.
+// keep the order of events and find them: older, younger, and two places in a table by mark, half of which is
+// empty; a place has the entry's number and as many bits of its mark as there is room for, so that a page
+// that is not in the history is told by one cache line. So an entry is kHistoryEntryBytes, a filter's entry
+// twice kFilterBitsPerEntry, an origin 22 bytes; all of it is allocated at construction (what was never used
+// is not touched) and is what nominal_bytes() says. Not in it: some 60 bytes for each namespace that ever
+// lost a page for good.
 //
 // A page is known by its mark alone: among n entries it is taken for another one with chance n × 2^-64, at a
 // million entries and a thousand million calls a day once in 50 years. Its reason is then the other page's,
 // or the other page's event is lost; no byte of any page depends on it.
 //
-// Threads: one thread. Cost: O(1) a call, beside the filter's rotations; nothing is ever moved.
+// Threads: one thread. Cost: O(1) a call, beside the filter's rotations.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -87,13 +89,11 @@ class History final {
     std::uint16_t origin;
     Time when;
   };
-  // In words of 32 bits, for no padding. Free entries are a chain too.
   struct Entry {
-    std::array<std::uint32_t, 2> mark;
-    std::array<std::uint32_t, 2> event;
+    std::uint64_t mark;
+    std::uint64_t event;
     std::uint32_t older;
-    std::uint32_t younger;
-    std::uint32_t chained;
+    std::uint32_t younger;  // of a free entry: the next free one
   };
   // Only of namespaces that lost something; the others' absent keys were never stored.
   struct Namespace {
@@ -101,18 +101,23 @@ class History final {
     bool incomplete = false;       // an entry of this generation was dropped for room
   };
 
-  static std::array<std::uint32_t, 2> pack(const Packed& event);
-  static Packed unpack(std::array<std::uint32_t, 2> event);
-  std::size_t chain_of(std::uint64_t mark) const;
-  std::uint32_t find(std::uint64_t mark) const;
+  static std::uint64_t pack(const Packed& event);
+  static Packed unpack(std::uint64_t event);
+  std::size_t home_of(std::uint64_t mark) const;
+  std::size_t after(std::size_t place) const { return place + 1 == table_.size() ? 0 : place + 1; }
+  Entry& entry_at(std::size_t place) { return entries_[table_[place] & number_mask_]; }
+  const Entry& entry_at(std::size_t place) const { return entries_[table_[place] & number_mask_]; }
+  std::optional<std::size_t> find(std::uint64_t mark) const;
   void append(std::uint64_t mark, const Packed& event);
-  void take_out(std::uint32_t at);
+  void take_out(std::size_t place);
+  void close_gap(std::size_t gap);
   std::uint32_t generation_of(NamespaceId ns) const;
   void drop_oldest(Time now);
 
   std::uint64_t entries_max_;
   std::vector<Entry> entries_;
-  std::vector<std::uint32_t> heads_;  // of chains: as many as entries fit
+  std::uint32_t number_mask_;         // of an entry's number in a place; the rest is of its mark
+  std::vector<std::uint32_t> table_;  // linear probing; kNone: empty
   std::uint64_t live_ = 0;
   std::uint32_t oldest_ = kNone;
   std::uint32_t youngest_ = kNone;

@@ -64,15 +64,15 @@ TEST(History, DropsTheOldestEventFirstAndAnEventRenewedIsTheYoungest) {
 }
 
 TEST(History, NeverStoredIsCertainForEveryKeyWhileNothingWasForgotten) {
-  constexpr std::uint64_t kEntries = 1000;
+  constexpr std::uint64_t kEntries = 1 << 17;  // 14 bits of a mark in a place
   History history(kEntries);
   for (std::uint64_t n = 0; n < kEntries; ++n) {
     history.stored(kNs, key_of(n), tick(1));
     history.left(kNs, key_of(n), evicted_at(2));
   }
   ASSERT_EQ(history.forgotten(), 0u);
-  // Twenty thousand strangers: the filter alone would be wrong about some of them.
-  for (std::uint64_t n = 0; n < 20'000; ++n) {
+  // So many strangers: the filter alone would be wrong about some of them, and the places alone too.
+  for (std::uint64_t n = 0; n < 200'000; ++n) {
     ASSERT_EQ(history.why(kNs, key_of(1'000'000 + n)).cause, Cause::kNeverStored);
   }
 }
