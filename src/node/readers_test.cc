@@ -2,26 +2,33 @@
 // read.
 
 #include <cstdlib>
+#include <set>
 
+#include "index/compact_index.h"
 #include "node/test_world.h"
 
 namespace tiercel {
 namespace {
 
-// A lease table with one client who reads nothing.
-class IdleReader {
+// A lease table with one client.
+class OneReader {
  public:
-  IdleReader() : memory_(std::aligned_alloc(4096, *LeaseTable::bytes(kShape)), std::free) {
+  OneReader() : memory_(std::aligned_alloc(4096, *LeaseTable::bytes(kShape)), std::free) {
     table_ =
         *LeaseTable::format({static_cast<std::byte*>(memory_.get()), *LeaseTable::bytes(kShape)}, kShape);
-    EXPECT_TRUE(table_->add_client(7).has_value());
+    const auto place = table_->add_client(7);
+    EXPECT_TRUE(place.has_value());
+    client_ =
+        *LeaseClient::attach({static_cast<std::byte*>(memory_.get()), *LeaseTable::bytes(kShape)}, *place);
   }
+  LeaseClient& client() { return *client_; }
   LeaseTable* table() { return &*table_; }
 
  private:
-  static constexpr LeaseTableShape kShape{1, 8, 2, 1};
+  static constexpr LeaseTableShape kShape{1, 16, 2, 1};
   std::unique_ptr<void, void (*)(void*)> memory_;
   std::optional<LeaseTable> table_;
+  std::optional<LeaseClient> client_;
 };
 
 std::vector<Key> store_first_pages(TestWorld& world, NamespaceId ns, std::uint32_t first,
@@ -47,7 +54,7 @@ std::uint64_t there(TestWorld& world, NamespaceId ns, const std::vector<Key>& ke
 }
 
 TEST(Readers, ANamespaceAtItsMaximumLosesNoMoreThanItNeedsHoweverManyPagesOthersHave) {
-  IdleReader reader;
+  OneReader reader;
   TestWorld world(
       {.spec = test_spec({}), .host_bytes = 16 << 20, .readers = reader.table(), .adjust = many_first_pages});
   store_first_pages(world, world.ns(), 1000, 1500);
@@ -66,7 +73,7 @@ TEST(Readers, ANamespaceAtItsMaximumLosesNoMoreThanItNeedsHoweverManyPagesOthers
 }
 
 TEST(Readers, WhatWasClearedIsTakenBeforeAnythingThatStillServes) {
-  IdleReader reader;
+  OneReader reader;
   TestWorld world({.spec = test_spec({}),
                    .host_bytes = 16 << 20,
                    .readers = reader.table(),
@@ -82,6 +89,41 @@ TEST(Readers, WhatWasClearedIsTakenBeforeAnythingThatStillServes) {
   const StoreRequest request = world.store_request({world.keys(1, 5000)[0]}, 0, ClassId(0));
   EXPECT_EQ(world.node().store(request).value().outcomes.at(0), StoreOutcome::kAccepted);
   EXPECT_EQ(there(world, world.ns(), keys), 200U);
+}
+
+TEST(Readers, ARecordThatIsReadKeepsItsExtentButNotTheOthersFromBeingEmptied) {
+  OneReader reader;
+  const auto index = CompactIndex::create(compact::Sizes{2048, 2048, 2048, 512}, 1);
+  TestWorld world({.spec = test_spec({.state = true, .snapshot_bytes = 4000}),
+                   .host_bytes = 1216 << 10,
+                   .readers = reader.table(),
+                   .index = index->get(),
+                   .adjust = [](NodeOptions& options) {
+                     options.index_pages_max = options.index_strips_max = 2048;
+                     options.history_entries = options.advice_entries = 64;
+                   }});
+  std::vector<Key> keys;
+  while (world.node().stats().pages_evicted == 0) {
+    const auto more = store_first_pages(world, world.ns(), 1 + static_cast<std::uint32_t>(keys.size()), 1);
+    keys.push_back(more[0]);
+  }
+  for (std::size_t i = 0; i + 1 < keys.size(); ++i)
+    if (i % 3 != 0) world.node().remove(world.ns(), keys[i]);
+  world.node().poll();
+  // One record in each of the first extents is read.
+  std::set<std::uint64_t> read;
+  const SpaceId space = world.node().reader_space(world.ns()).space;
+  for (const AuditResidence& set : world.node().audit().residences) {
+    if (read.size() == 8 || !read.insert(set.spans[0][0].offset / (16 << 10)).second) continue;
+    const PageNumber page = (*index)->find(space, set.key).value();
+    const auto& generation = (*index)->view().generation(page);
+    ASSERT_TRUE(reader.client().lease((*index)->lease_name(page), generation, generation.load()));
+  }
+  ASSERT_EQ(read.size(), 8U);
+  const std::uint64_t evicted = world.node().stats().pages_evicted;
+  EXPECT_EQ(world.store({keys.back()}, 0, ClassId(1)).at(0), StoreOutcome::kAccepted);
+  EXPECT_EQ(world.node().stats().pages_evicted, evicted);
+  EXPECT_GT(world.node().stats().records_moved, 0U);
 }
 
 }  // namespace

@@ -96,15 +96,18 @@ StoreOutcome Node::State::make_room(Need need, std::vector<SlotId>& slots) {
   }
 }
 
-// Readers can lease none of the records from now on. False: one of them is being read; the plan is given up.
-bool Node::State::freeze_for(const std::vector<Move>& moves) {
+// Readers can lease none of the records from now on. False: some of them are `being_read`; the plan is given
+// up.
+bool Node::State::freeze_for(const std::vector<Move>& moves, std::unordered_set<std::uint64_t>& being_read) {
   std::vector<PageNumber> frozen;
   std::vector<LeaseName> names;
+  std::vector<std::uint64_t> ids;
   for (const Move& move : moves) {
     const Residence& set = *residences.at(slot_owner.at(slot_name(move.pool, move.from)).first);
     if (set.state != ResidenceState::kResident) continue;
     frozen.push_back(set.page->number);
     names.push_back(pages.index().lease_name(set.page->number));
+    ids.push_back(set.id);
     pages.index().freeze(set.page->number);
   }
   if (!readers_there()) return true;
@@ -112,6 +115,8 @@ bool Node::State::freeze_for(const std::vector<Move>& moves) {
   world.readers->scan(names, named);
   if (std::find(named.begin(), named.end(), 1) == named.end() || TIERCEL_FAULT(move_under_reader))
     return true;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (named[i] != 0) being_read.insert(ids[i]);
   for (const PageNumber page : frozen) pages.index().thaw(page);
   for (const Move& move : moves) space.release(move.pool, move.to);
   return false;
@@ -120,19 +125,26 @@ bool Node::State::freeze_for(const std::vector<Move>& moves) {
 // Empties one extent by moving its records within their pool. False: nothing to gain, or this store has moved
 // enough.
 bool Node::State::compact(const Need& need, std::uint64_t& budget_bytes) {
+  constexpr int kExtentsAsked = 16;  // one after the other, while readers read something of each
+  std::unordered_set<std::uint64_t> being_read;
   const auto movable = [&](PoolId pool, SlotId slot) {
     const auto owner = slot_owner.find(slot_name(pool, slot));
     if (owner == slot_owner.end()) return false;  // taken for a store that is being admitted
     const Residence& set = *residences.at(owner->second.first);
     if (set.state != ResidenceState::kResident && set.state != ResidenceState::kStaged) return false;
     if (set.page != nullptr && set.page->pinned_until > now()) return false;
+    if (being_read.contains(set.id)) return false;
     if (TIERCEL_FAULT(move_under_lease)) return true;
     return set.leases == 0 && set.copies == 0;
   };
-  const auto moves = space.plan_compaction(need.pool(), std::min(budget_bytes, options.move_bytes_max),
-                                           movable, need.last_resort);
-  if (!moves) return false;
-  if (!freeze_for(*moves)) return false;
+  std::optional<std::vector<Move>> moves;
+  for (int asked = 0; !moves; ++asked) {
+    if (asked == kExtentsAsked) return false;
+    moves = space.plan_compaction(need.pool(), std::min(budget_bytes, options.move_bytes_max), movable,
+                                  need.last_resort);
+    if (!moves) return false;
+    if (!freeze_for(*moves, being_read)) moves.reset();
+  }
   std::vector<PageNumber> frozen;
   for (const Move& move : *moves) {
     const auto owner = slot_owner.at(slot_name(move.pool, move.from));

@@ -111,6 +111,7 @@ struct TestOptions {
   std::uint64_t device_bytes = 4 << 20;
   Executor* executor = nullptr;  // null: copies run at once
   LeaseTable* readers = nullptr;
+  PageIndex* index = nullptr;
   std::function<void(NodeOptions&)> adjust;
 };
 
@@ -133,7 +134,7 @@ class TestWorld {
     if (options.adjust) options.adjust(node_options);
     Executor& executor = options.executor != nullptr ? *options.executor : inline_;
     auto opened =
-        Node::open(node_options, World{clock_, executor, arena_, device_, 1, nullptr, options.readers});
+        Node::open(node_options, World{clock_, executor, arena_, device_, 1, options.index, options.readers});
     EXPECT_TRUE(opened) << opened.error().to_string();
     node_ = std::move(*opened);
     session_ = node_->open_session({"test", "salt", {}}).value();
