@@ -118,6 +118,7 @@ void History::close_gap(std::size_t gap) {
 }
 
 std::uint32_t History::generation_of(NamespaceId ns) const {
+  if (namespaces_.empty()) return 0;  // mostly; a look-up divides
   const auto found = namespaces_.find(ns);
   return found == namespaces_.end() ? 0 : found->second.generation;
 }
@@ -166,6 +167,7 @@ PastEvent History::why(NamespaceId ns, const Key& key) const {
     if (origin.generation == generation_of(ns)) return {event.cause, event.when, origin.by};
     return {Cause::kRemoved, event.when, {}};
   }
+  if (namespaces_.empty()) return {Cause::kNeverStored, Time{0}, {}};
   const auto past = namespaces_.find(ns);
   if (past == namespaces_.end() || !filter_.contains(mark)) return {Cause::kNeverStored, Time{0}, {}};
   // Nothing since the namespace was emptied has been forgotten: the key was here before that.
