@@ -124,7 +124,7 @@ std::optional<std::uint32_t> CompactIndex::take_strip(SpaceId space) {
   Change change(at, false);
   at.further.store(0, kRelease);
   at.space.store(space.value(), kRelease);
-  at.last_use.store(0, kRelaxed);
+  at.last_use.store(newest_use_, kRelaxed);  // sequences come round: an old one would look like a new one
   return index;
 }
 
@@ -225,7 +225,8 @@ bool CompactIndex::enter_bucket(std::uint64_t place, std::uint32_t entry) {
   return false;
 }
 
-// Moves one entry of a full bucket to its other one. A reader that looks meanwhile finds it in either.
+// Moves one entry of a full bucket to its other one. It stands in both for a moment; a reader that has looked
+// at the one before and looks at the other after misses it.
 bool CompactIndex::make_place(std::uint64_t place) {
   const std::uint32_t number_mask = (std::uint32_t{1} << view_.plan().number_bits) - 1;
   for (compact::Word& word : bucket(place).entries) {
@@ -252,6 +253,7 @@ void CompactIndex::enter(SpaceId space, const Key& key, std::uint32_t number) {
     TIERCEL_CHECK(enter_bucket(places.second, entry));
   } else {
     const std::uint32_t stashed = header().stash_used.load(kRelaxed);
+    TIERCEL_CHECK(stashed < compact::kStash);  // has_room was false
     header().stash[stashed].store(number + 1, kRelease);
     header().stash_used.store(stashed + 1, kRelease);
   }
@@ -491,6 +493,7 @@ void CompactIndex::touch(PageNumber page, std::uint64_t sequence) {
   Strip& at = strip(page.value() / kCells);
   auto& own = at.age[page.value() % kCells];
   const auto now = static_cast<std::uint32_t>(sequence);
+  if (now - newest_use_ <= UINT32_MAX / 2) newest_use_ = now;
   const std::uint32_t before = at.last_use.load(kRelaxed);
   const auto clipped = [](std::uint64_t age) {
     return static_cast<std::uint8_t>(std::min<std::uint64_t>(255, age));

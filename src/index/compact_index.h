@@ -97,6 +97,7 @@ class CompactIndex final : public PageIndex {
   IndexView view_;
   std::uint64_t pages_ = 0, strips_used_ = 0, strips_retired_ = 0, rows_used_ = 0, singles_used_ = 0;
   std::uint64_t visited_ = 0;
+  std::uint32_t newest_use_ = 0;  // lowest bits of the latest sequence
   FreeList free_strips_, free_rows_, free_singles_;
 };
 

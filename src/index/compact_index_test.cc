@@ -208,6 +208,16 @@ TEST(CompactIndex, AnAddressIsThatOfThePageThatWasFoundAlsoWhenAnotherHasTakenIt
   EXPECT_EQ(index->view().address(found[2], SetNumber{0}), std::nullopt);
 }
 
+TEST(CompactIndex, RecencyIsKeptWhenSequencesOutgrow31Bits) {
+  const auto index = made({64, 8, 0, 0});
+  const PageNumber old = index->insert(kSpace, key_of(1), 0, std::nullopt);
+  for (std::uint64_t sequence = 0; sequence <= 0x8000'0010; sequence += 0x1000'0010)
+    index->touch(old, sequence);
+  const PageNumber fresh = index->insert(kSpace, key_of(2), 0, std::nullopt);
+  index->touch(fresh, 0x8000'0200);
+  EXPECT_EQ(index->read(fresh).last_use, 0x8000'0200U);
+}
+
 TEST(CompactIndex, EqualTagsAreNotHits) {
   // Keys that differ in the high bits of both words only: with one strip the tag is the low bits of the
   // second.
