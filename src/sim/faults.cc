@@ -31,7 +31,7 @@ constexpr Fault kFaults[] = {
     {"mixed_shards", "mixture", 12, 5000, "hybrid"},
     {"ignore_limit", "resume", 5, 5000, "adapters"},
     {"cleared_page_served", "stale", 3, 5000, "full_window"},
-    {"layer_event_before_verify", "delivered", 12, 5000, "big_snapshot"},
+    {"layer_event_before_verify", "delivered", 8, 5000, "big_snapshot"},
     {"deadline_ignored", "liveness", 3, 5000, "window_state"},
     {"load_writes_behind_length", "bytes", 1, 5000, "state"},
     {"reason_counts_twice", "reasons", 10, 5000, "full"},
