@@ -198,7 +198,8 @@ void CompactIndex::erase(PageNumber page) {
   const std::uint32_t cell = page.value() % kCells;
   Strip& at = strip(index);
   TIERCEL_CHECK((at.used.load(kRelaxed) >> cell & 1) != 0);
-  TIERCEL_CHECK((at.visible.load(kRelaxed) >> cell & 1) == 0 || TIERCEL_FAULT(index_keeps_evicted_set));
+  const bool kept = TIERCEL_FAULT(index_keeps_evicted_set);  // then its caller shows it for ever
+  TIERCEL_CHECK(kept || (at.visible.load(kRelaxed) >> cell & 1) == 0);
   leave(SpaceId(at.space.load(kRelaxed)), key_at(page.value()), page.value());
   // Chains go from their ends: what is beside this page goes next, so its places are fetched in time.
   constexpr std::uint32_t kAhead = 5;

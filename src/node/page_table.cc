@@ -8,6 +8,7 @@
 
 namespace tiercel {
 
+PageTable::PageTable(PageIndex& index) : index_(index) {}
 PageTable::~PageTable() = default;
 
 Page* PageTable::find(SpaceId space, const Key& key) const {

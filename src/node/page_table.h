@@ -26,7 +26,7 @@ struct PageRef {
 class PageTable {
  public:
   // `index` outlives the table and is empty.
-  explicit PageTable(PageIndex& index) : index_(index) {}
+  explicit PageTable(PageIndex& index);
   ~PageTable();
   PageTable(const PageTable&) = delete;
   PageTable& operator=(const PageTable&) = delete;
