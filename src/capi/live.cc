@@ -150,23 +150,31 @@ std::size_t Live::route() {
 RequestId Live::request(SessionId session, std::uint64_t request) {
   if (request == 0) return {};
   auto [at, fresh] = requests_.try_emplace({session, request});
-  if (fresh) at->second = RequestId(++last_request_);
-  return at->second;
+  if (fresh) at->second.id = RequestId(++last_request_);
+  return at->second.id;
 }
 
 RequestId Live::known_request(SessionId session, std::uint64_t request) const {
   const auto at = requests_.find({session, request});
-  return at != requests_.end() ? at->second : RequestId{};
+  return at != requests_.end() ? at->second.id : RequestId{};
 }
 
-void Live::forget_request(SessionId session, std::uint64_t request) { requests_.erase({session, request}); }
+void Live::forget(std::map<RequestKey, KnownRequest>::iterator at) {
+  if (at->second.end) request_ends_.erase(*at->second.end);
+  requests_.erase(at);
+}
+
+void Live::forget_request(SessionId session, std::uint64_t request) {
+  if (const auto at = requests_.find({session, request}); at != requests_.end()) forget(at);
+}
 
 void Live::forget_requests(SessionId session) {
-  requests_.erase(requests_.lower_bound({session, 0}), requests_.upper_bound({session, UINT64_MAX}));
+  for (auto at = requests_.lower_bound({session, 0}); at != requests_.end() && at->first.first == session;)
+    forget(at++);
 }
 
 void Live::end_request_at(Time when, SessionId session, std::uint64_t request) {
-  request_ends_.emplace(when, std::pair(session, request));
+  requests_.at({session, request}).end = request_ends_.emplace(when, RequestKey(session, request));
   note_deadline(when);
 }
 
@@ -174,7 +182,6 @@ std::size_t Live::expire_requests() {
   std::size_t done = 0;
   for (; !request_ends_.empty() && request_ends_.begin()->first <= clock_.now(); ++done) {
     const auto [session, request] = request_ends_.begin()->second;
-    request_ends_.erase(request_ends_.begin());
     node->request_abort(known_request(session, request));
     forget_request(session, request);
   }

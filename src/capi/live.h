@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <set>
 #include <string>
@@ -109,6 +110,7 @@ class Live final {
   RequestId known_request(SessionId session, std::uint64_t request) const;  // 0 when unknown
   void forget_request(SessionId session, std::uint64_t request);
   void forget_requests(SessionId session);
+  // Requires: known. Forgetting it forgets this too.
   void end_request_at(Time when, SessionId session, std::uint64_t request);
   std::size_t expire_requests();
 
@@ -118,12 +120,20 @@ class Live final {
   Time next_due();
 
  private:
+  using RequestKey = std::pair<SessionId, std::uint64_t>;
+  using RequestEnds = std::multimap<Time, RequestKey>;
+  struct KnownRequest {
+    RequestId id;
+    std::optional<RequestEnds::iterator> end;  // of a ttl
+  };
+
   void give(const std::shared_ptr<Operation>& op, tiercel_completion_kind kind, bool last,
             std::uint32_t layer = 0);
   void become_quiescent(Operation& op);
   void take_completion(Completion& completion);
   void take_store(const std::shared_ptr<Operation>& op, Completion& completion);
   void all_suspended();
+  void forget(std::map<RequestKey, KnownRequest>::iterator at);
 
   Clock& clock_;
   EngineMemory& memory_;
@@ -134,9 +144,9 @@ class Live final {
   std::size_t given_ = 0;          // completions since the last route()
   std::uint64_t last_own_id_ = 0;  // of operations that the node does not know
   std::map<SourceSlot, std::uint32_t> sources_;
-  std::map<std::pair<SessionId, std::uint64_t>, RequestId> requests_;
+  std::map<RequestKey, KnownRequest> requests_;
   std::uint64_t last_request_ = 0;
-  std::multimap<Time, std::pair<SessionId, std::uint64_t>> request_ends_;
+  RequestEnds request_ends_;
   std::priority_queue<Time, std::vector<Time>, std::greater<>> deadlines_;
 };
 

@@ -179,6 +179,25 @@ TEST(CapiCalls, RequestsAreTheSessionsOwnAndEndAfterTheirTime) {
   TIERCEL_OK_CALL(tiercel_session_close(second, error));
 }
 
+TEST(CapiCalls, ATtlEndsWithItsRequestAndSparesTheNextOneOfThatId) {
+  Program program({.threading = TIERCEL_THREADING_CALLER});
+  const auto keys = Program::make_keys(program.ns, 1, 1);
+  auto request = sized<tiercel_request_options>();
+  request.id = 5;
+  request.ttl_ns = 1;  // over at the next poll
+  TIERCEL_OK_CALL(tiercel_request_begin(program.session, &request, error));
+  TIERCEL_OK_CALL(tiercel_request_end(program.session, 5, error));
+  request.ttl_ns = 0;
+  TIERCEL_OK_CALL(tiercel_request_begin(program.session, &request, error));
+  tiercel_ticket* const ticket = program.match(keys, 5);
+  TIERCEL_OK_CALL(tiercel_poll(program.node, 0, nullptr, error));
+  tiercel_state state = TIERCEL_STATE_PENDING;
+  TIERCEL_OK_CALL(tiercel_ticket_poll(ticket, &state, error));
+  EXPECT_EQ(state, TIERCEL_STATE_READY);
+  EXPECT_EQ(tiercel_request_begin(program.session, &request, nullptr), TIERCEL_ALREADY_EXISTS);
+  tiercel_ticket_release(ticket);
+}
+
 // ---- completions ----
 
 TEST(CapiCalls, TheEventfdIsReadableExactlyWhileCompletionsWait) {
