@@ -93,7 +93,7 @@ class Plugin {
       const tiercel_segment bytes{views[i].data, views[i].size};
       const tiercel_object object{&bytes, 1, TIERCEL_WHOLE, 0};
       const tiercel_record_memory record{&object, 1};
-      const tiercel_load_target target{nullptr, &record, 1, 0, 0};
+      const tiercel_load_target target{nullptr, &record, 1, 0, 0, 0};
       auto options = sized<tiercel_load_options>();
       options.cq = queue_.get();
       options.user_data = future << 16 | i;

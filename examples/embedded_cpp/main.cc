@@ -72,8 +72,8 @@ std::uint64_t load(tiercel::Ticket& ticket, std::uint64_t length) {
   std::vector<std::uint64_t> slots(length);
   std::iota(slots.begin(), slots.end(), 0U);
   const std::uint64_t state = 0;
-  const tiercel_load_target targets[] = {{slots.data(), nullptr, slots.size(), kFull, 0},
-                                         {&state, nullptr, 1, kState, 0}};
+  const tiercel_load_target targets[] = {{slots.data(), nullptr, slots.size(), kFull, 0, 0},
+                                         {&state, nullptr, 1, kState, 0, 0}};
   const tiercel::Operation operation = must(ticket.load(length, targets));
   must(operation.wait(0, 10 * kSecond));
   return must(operation.result()).length;

@@ -12,8 +12,9 @@
  * to set is enough.
  *   - Structs of results that may grow begin with `size` too: the caller sets it, the library fills what
  * fits.
- *   - Structs that travel in arrays (items, targets, completions) never change in version 1. `reserved`
- * fields of what goes in must be zero.
+ *   - Structs that travel in arrays (items, targets, completions) keep their size in version 1; `reserved`
+ * fields are their room to grow. In what goes in they must be zero, in what comes out they are. Bare lists
+ * and bytes (tiercel_bytes, tiercel_segment, tiercel_record_memory, tiercel_extras, tiercel_pair) need none.
  *   - Enumerations are uint32_t. A value not listed here may come from a later library: treat it as unknown.
  * As an input it is invalid_argument. Values from 0x40000000 on are never given out.
  *   - Texts are UTF-8, end with NUL and are copied by the call that takes them. Byte strings are
@@ -287,6 +288,7 @@ typedef struct tiercel_run_info {
   const char* name;   /* of the component; lives as long as the form's handle */
   uint32_t component; /* number in the class */
   uint32_t layer;
+  uint64_t reserved[2];
 } tiercel_run_info;
 
 typedef struct tiercel_pair {
@@ -420,12 +422,16 @@ enum { TIERCEL_SOURCE_POINTER = 0, TIERCEL_SOURCE_FD = 1 /* unsupported in this 
 
 /* Where component × layer of slot s lies: base + s × slot_stride. Layer TIERCEL_WHOLE: of every layer that
  * has the component, the i-th at base + i × layer_stride. Component TIERCEL_WHOLE (with layer TIERCEL_WHOLE):
- * whole records in record order. entry_stride: distance of a page's entries (tokens); 0: dense. */
+ * whole records in record order. entry_stride: distance of a page's entries (tokens); 0: dense.
+ * head_count, head_stride: for memory that lays a page out head by head, its heads and their distance in
+ * bytes; 0: not so. Anything else is unsupported in this library. */
 typedef struct tiercel_memory_run {
   void* base;
   uint64_t fd_offset; /* TIERCEL_SOURCE_FD: where `base` is in the file */
   uint64_t slot_stride, layer_stride, entry_stride;
+  uint64_t head_count, head_stride;
   uint32_t component, layer;
+  uint64_t reserved[2];
 } tiercel_memory_run;
 
 typedef struct tiercel_memory_options {
@@ -469,6 +475,7 @@ typedef struct tiercel_load_target {
   const tiercel_record_memory* records; /* no objects: not wanted */
   uint64_t count;                       /* of slots or records */
   uint32_t class_id, shard;
+  uint64_t reserved;
 } tiercel_load_target;
 
 typedef struct tiercel_load_options {

@@ -223,6 +223,50 @@ TEST(CapiCalls, WhatCannotBeReadIsAnErrorBeforeAnythingIsTouched) {
   EXPECT_EQ(stats.payload_bytes, 0U);
 }
 
+TEST(CapiCalls, EveryReservedFieldIsChecked) {
+  Program program;
+  auto offer = sized<tiercel_offer_options>();
+  offer.event = TIERCEL_OFFER_COMPUTED;
+  EXPECT_EQ(tiercel_offer(program.ns, &offer, nullptr, nullptr), TIERCEL_OK);
+  offer.reserved = 1;
+  EXPECT_EQ(tiercel_offer(program.ns, &offer, nullptr, nullptr), TIERCEL_INVALID_ARGUMENT);
+  auto prefetch = sized<tiercel_prefetch_options>();
+  prefetch.policy = TIERCEL_PREFETCH_BEST_EFFORT;
+  EXPECT_EQ(tiercel_prefetch(program.ns, &prefetch, nullptr, nullptr), TIERCEL_UNSUPPORTED);
+  prefetch.reserved = 1;
+  EXPECT_EQ(tiercel_prefetch(program.ns, &prefetch, nullptr, nullptr), TIERCEL_INVALID_ARGUMENT);
+  auto spec = sized<tiercel_spec_options>();
+  spec.page_tokens = 4;
+  spec.tp = spec.pp = spec.cp = 1;
+  tiercel_spec_builder* builder = nullptr;
+  TIERCEL_OK_CALL(tiercel_spec_builder_create(&spec, &builder, error));
+  auto group = sized<tiercel_group_options>();
+  const std::uint32_t layer = 0;
+  group.layers = &layer;
+  group.layer_count = 1;
+  group.kind = TIERCEL_GROUP_FULL;
+  std::uint32_t number = 9;
+  TIERCEL_OK_CALL(tiercel_spec_builder_group(builder, &group, &number, error));
+  auto component = sized<tiercel_component_options>();
+  component.name = "k";
+  component.opaque_bytes = 8;
+  component.reserved = 1;
+  EXPECT_EQ(tiercel_spec_builder_component(builder, number, &component, nullptr), TIERCEL_INVALID_ARGUMENT);
+  component.reserved = 0;
+  TIERCEL_OK_CALL(tiercel_spec_builder_component(builder, number, &component, error));
+  tiercel_spec_builder_release(builder);
+  tiercel_load_target target{};
+  target.reserved = 1;
+  auto load = sized<tiercel_load_options>();
+  load.targets = &target;
+  load.target_count = 1;
+  tiercel_ticket* const ticket = program.match({});
+  tiercel_error why{};
+  EXPECT_EQ(tiercel_load(ticket, &load, nullptr, &why), TIERCEL_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(why.message, "reserved"), nullptr) << why.message;
+  tiercel_ticket_release(ticket);
+}
+
 TEST(CapiCalls, KeysDoNotFitOrExtrasAreUneven) {
   Program program;
   tiercel_key_chain chain{};

@@ -104,6 +104,20 @@ class RunFinder final {
   std::map<const tiercel_memory_run*, std::uint64_t> used_;
 };
 
+Status check_run(const ClassForm& cls, const tiercel_memory_run& run, std::uint64_t number) {
+  const std::string name = fmt::format("run {}", number);
+  for (const std::uint64_t reserved : run.reserved)
+    if (Answer zero = check_reserved(name, reserved); !zero.ok()) return bad(cls, "memory", zero.message);
+  if (run.base == nullptr) return bad(cls, "memory", name + ": base is NULL; give the address of its slot 0");
+  if (run.head_count != 0 || run.head_stride != 0)
+    return {Code::kUnsupported,
+            fmt::format("memory of class {} (\"{}\"): {}: head_count is {}, head_stride {}, wanted 0: pages "
+                        "that lie head by head are not built; register memory that lies token by token, or "
+                        "give records in segments",
+                        cls.id.value(), cls.name, name, run.head_count, run.head_stride)};
+  return {};
+}
+
 std::uint64_t address_of(const void* base) { return reinterpret_cast<std::uintptr_t>(base); }
 
 // One run of the class, entry by entry where they do not lie side by side.
@@ -133,8 +147,7 @@ Result<DevicePool> make_device_pool(const FormTable& table, const tiercel_memory
   const ClassForm& cls = table.form.classes[options.class_id];
   DevicePool pool{cls.id, ShardId(static_cast<std::uint16_t>(options.shard)), options.slots, {}};
   for (std::uint64_t i = 0; i < options.run_count; ++i)
-    if (options.runs[i].base == nullptr)
-      return tl::unexpected(bad(cls, "memory", fmt::format("base of run {} is NULL", i)));
+    TIERCEL_RETURN_IF_ERROR(check_run(cls, options.runs[i], i));
   if (options.run_count == 1 && options.runs[0].component == TIERCEL_WHOLE) {
     const tiercel_memory_run& run = options.runs[0];
     if (run.layer != TIERCEL_WHOLE || run.layer_stride != 0 || run.entry_stride != 0)
@@ -197,7 +210,8 @@ Status append_object(const ClassTable& table, const ClassForm& cls, const tierce
 }
 
 Status check_object(const ClassTable& table, const ClassForm& cls, const tiercel_object& object, bool alone) {
-  if (object.reserved != 0) return bad(cls, "record", "reserved is not zero");
+  if (Answer zero = check_reserved("an object", object.reserved); !zero.ok())
+    return bad(cls, "record", zero.message);
   if (object.component == TIERCEL_WHOLE ? !alone : object.component >= table.components.size())
     return bad(cls, "record",
                fmt::format("component {} of an object does not exist, or stands beside a whole record; "

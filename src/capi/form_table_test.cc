@@ -108,6 +108,21 @@ TEST(CapiFormTable, MemoryThatDoesNotFitTheClassIsNamed) {
   EXPECT_FALSE(make_device_pool(*table, memory_of({overlapping})));
 }
 
+TEST(CapiFormTable, MemoryThatLiesHeadByHeadIsNotBuiltAndReservedIsChecked) {
+  const auto table = two_layers();
+  const auto code = [&](auto&& change) {
+    auto run = run_at(1000, TIERCEL_WHOLE, TIERCEL_WHOLE);
+    change(run);
+    const std::vector<tiercel_memory_run> runs = {run};
+    const auto pool = make_device_pool(*table, memory_of(runs));
+    return pool ? Code::kOk : pool.error().code;
+  };
+  EXPECT_EQ(code([](auto&) {}), Code::kOk);
+  EXPECT_EQ(code([](auto& run) { run.head_count = 8; }), Code::kUnsupported);
+  EXPECT_EQ(code([](auto& run) { run.head_stride = 8; }), Code::kUnsupported);
+  EXPECT_EQ(code([](auto& run) { run.reserved[1] = 1; }), Code::kInvalidArgument);
+}
+
 TEST(CapiFormTable, ObjectsBecomePiecesInRecordOrder) {
   const auto table = two_layers();
   std::vector<std::byte> k(32), v(16);

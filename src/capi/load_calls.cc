@@ -49,6 +49,7 @@ namespace {
 
 // Checked before anything is touched.
 Answer check_target(const FormTable& table, const tiercel_load_target& target) {
+  TIERCEL_RETURN_UNLESS_OK(check_reserved("load: a target", target.reserved));
   TIERCEL_RETURN_UNLESS_OK(check_class(table, target.class_id, target.shard));
   if (target.slots != nullptr && target.records != nullptr)
     return invalid("load: a target has slots and records; give one of them");
@@ -98,7 +99,7 @@ tiercel_status tiercel_load(tiercel_ticket* ticket, const tiercel_load_options* 
     tiercel_load_options given{};
     TIERCEL_RETURN_UNLESS_OK(read_options("load", options, given));
     TIERCEL_RETURN_UNLESS_OK(check_enum("load: mode", given.mode, 0, TIERCEL_LOAD_LAYERED));
-    if (given.reserved != 0) return invalid("load: reserved is not zero");
+    TIERCEL_RETURN_UNLESS_OK(check_reserved("load", given.reserved));
     std::span<const tiercel_load_target> targets;
     std::span<const std::uint32_t> layers;
     TIERCEL_RETURN_UNLESS_OK(read_list("load: targets", given.targets, given.target_count, targets));

@@ -24,7 +24,7 @@ Answer read_memory(const FormTable& table, const tiercel_memory_options* options
   if (given.device != TIERCEL_DEVICE_HOST)
     return unsupported(
         fmt::format("register_memory: device {} is not built; give host memory", given.device));
-  if (given.reserved != 0) return invalid("register_memory: reserved is not zero");
+  TIERCEL_RETURN_UNLESS_OK(check_reserved("register_memory", given.reserved));
   std::span<const tiercel_memory_run> runs;
   return read_list("register_memory: runs", given.runs, given.run_count, runs);
 }

@@ -161,6 +161,7 @@ tiercel_status tiercel_spec_builder_component(tiercel_spec_builder* builder, uin
                                  builder->spec.groups.size()));
     tiercel_component_options given{};
     TIERCEL_RETURN_UNLESS_OK(read_options("spec_builder_component", options, given));
+    TIERCEL_RETURN_UNLESS_OK(check_reserved("spec_builder_component", given.reserved));
     TIERCEL_RETURN_UNLESS_OK(check_enum("spec_builder_component: dtype", given.dtype, 0, TIERCEL_DTYPE_U8));
     std::span<const std::uint64_t> shape;
     TIERCEL_RETURN_UNLESS_OK(
@@ -402,7 +403,7 @@ tiercel_status tiercel_namespace_open(tiercel_session* session, tiercel_form* fo
       return invalid("namespace_open: session and form are of different nodes");
     tiercel_identity given{};
     TIERCEL_RETURN_UNLESS_OK(read_options("namespace_open", identity, given));
-    if (given.reserved != 0) return invalid("namespace_open: reserved is not zero");
+    TIERCEL_RETURN_UNLESS_OK(check_reserved("namespace_open", given.reserved));
     NamespaceOptions wanted;
     TIERCEL_RETURN_UNLESS_OK(read_identity(given, wanted.identity));
     wanted.identity.page_tokens =

@@ -51,6 +51,13 @@ void write_text(std::string_view text, std::span<char> out) {
   std::fill(out.begin() + static_cast<std::ptrdiff_t>(length), out.end(), '\0');
 }
 
+Answer check_reserved(std::string_view name, std::uint64_t reserved) {
+  if (reserved == 0) return {};
+  return invalid(fmt::format(
+      "{}: reserved is {}, wanted 0: a newer library may give it a meaning; fill the struct with zeros first",
+      name, reserved));
+}
+
 Answer check_enum(std::string_view name, std::uint32_t value, std::uint32_t first, std::uint32_t last) {
   if (value >= first && value <= last) return {};
   return invalid(fmt::format("{}: {} is unknown; wanted {} to {}", name, value, first, last));

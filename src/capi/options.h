@@ -93,6 +93,9 @@ Answer read_text(std::string_view name, const char* text, std::string& out);
 // Cut to fit, ended by NUL, the rest zero.
 void write_text(std::string_view text, std::span<char> out);
 
+// Of a field kept for later versions. Errors: invalid_argument.
+Answer check_reserved(std::string_view name, std::uint64_t reserved);
+
 // Requires: value of a closed enumeration of the ABI. Errors: invalid_argument naming it.
 Answer check_enum(std::string_view name, std::uint32_t value, std::uint32_t first, std::uint32_t last);
 

@@ -85,6 +85,13 @@ TEST(CapiOptions, ListsAreCheckedBeforeTheyAreRead) {
   EXPECT_EQ(out.size(), 1U);
 }
 
+TEST(CapiOptions, WhatIsReservedMustBeZeroAndTheMessageSaysWhatToDo) {
+  EXPECT_EQ(check_reserved("x", 0).code, TIERCEL_OK);
+  const Answer refused = check_reserved("x", 3);
+  EXPECT_EQ(refused.code, TIERCEL_INVALID_ARGUMENT);
+  EXPECT_NE(refused.message.find("x: reserved is 3, wanted 0"), std::string::npos) << refused.message;
+}
+
 TEST(CapiOptions, AListThatDoesNotFitSaysHowLongItIs) {
   const std::array<std::uint64_t, 3> values = {1, 2, 3};
   std::array<std::uint64_t, 3> out = {9, 9, 9};

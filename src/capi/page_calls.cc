@@ -15,7 +15,7 @@ tiercel_status tiercel_request_begin(tiercel_session* session, const tiercel_req
     TIERCEL_RETURN_UNLESS_OK(check(session));
     tiercel_request_options given{};
     TIERCEL_RETURN_UNLESS_OK(read_options("request_begin", options, given));
-    if (given.reserved != 0) return invalid("request_begin: reserved is not zero");
+    TIERCEL_RETURN_UNLESS_OK(check_reserved("request_begin", given.reserved));
     if (given.id == 0) return invalid("request_begin: id 0 means none; use another");
     if (given.priority != 0) return unsupported("request_begin: priorities are not built; leave it 0");
     if (given.salt.size != 0)
@@ -88,6 +88,7 @@ tiercel_status tiercel_prefetch(tiercel_namespace* ns, const tiercel_prefetch_op
     TIERCEL_RETURN_UNLESS_OK(check(ns));
     tiercel_prefetch_options given{};
     TIERCEL_RETURN_UNLESS_OK(read_options("prefetch", options, given));
+    TIERCEL_RETURN_UNLESS_OK(check_reserved("prefetch", given.reserved));
     TIERCEL_RETURN_UNLESS_OK(
         check_enum("prefetch: policy", given.policy, TIERCEL_PREFETCH_BEST_EFFORT, TIERCEL_PREFETCH_TIMEOUT));
     std::span<const tiercel_key> keys;

@@ -22,7 +22,7 @@ constexpr std::uint64_t kNoSlot = UINT64_MAX;     // an item that the node will 
 
 // What of an item needs no lock. Errors: invalid_argument for the whole call: it cannot be read.
 Answer check_item(const tiercel_store_item& item, std::size_t number) {
-  if (item.reserved != 0) return invalid(fmt::format("store: reserved of item {} is not zero", number));
+  TIERCEL_RETURN_UNLESS_OK(check_reserved(fmt::format("store: item {}", number), item.reserved));
   if (item.external.data == nullptr && item.external.size != 0)
     return invalid(fmt::format("store: external of item {} is NULL", number));
   if (item.external.size > kExternalDigestBytesMax)
@@ -146,6 +146,7 @@ tiercel_status tiercel_offer(tiercel_namespace* ns, const tiercel_offer_options*
     TIERCEL_RETURN_UNLESS_OK(check(ns));
     tiercel_offer_options given{};
     TIERCEL_RETURN_UNLESS_OK(read_options("offer", options, given));
+    TIERCEL_RETURN_UNLESS_OK(check_reserved("offer", given.reserved));
     TIERCEL_RETURN_UNLESS_OK(
         check_enum("offer: event", given.event, TIERCEL_OFFER_COMPUTED, TIERCEL_OFFER_LEAVING));
     std::span<const tiercel_key> keys;
