@@ -216,7 +216,7 @@ static tiercel_completion next_completion(uint64_t operation, tiercel_completion
 }
 
 static void store_all(void) {
-  uint32_t wanted[kPages] = {0};
+  uint64_t wanted[kPages] = {0};
   tiercel_offer_options offer = {
       .size = sizeof offer, .keys = keys, .key_count = kPages, .event = TIERCEL_OFFER_COMPUTED};
   OK(tiercel_offer(ns, &offer, wanted, &error));

@@ -105,7 +105,7 @@ TEST(Header, CallsAboutPagesReachThem) {
   EXPECT_EQ(must(world.ns.exists(0, keys)),
             (std::vector<tiercel_status>{TIERCEL_OK, TIERCEL_NOT_FOUND, TIERCEL_NOT_FOUND}));
   EXPECT_EQ(must(world.ns.why(keys[2])).reason, TIERCEL_REASON_REMOVED);
-  EXPECT_EQ(must(world.ns.offer(keys, TIERCEL_OFFER_COMPUTED)), (std::vector<std::uint32_t>{0, 1, 3}));
+  EXPECT_EQ(must(world.ns.offer(keys, TIERCEL_OFFER_COMPUTED)), (std::vector<std::uint64_t>{0, 1, 3}));
   EXPECT_EQ(world.ns.prefetch(keys, TIERCEL_PREFETCH_BEST_EFFORT).status().code, TIERCEL_UNSUPPORTED);
   must(world.ns.clear());
   EXPECT_EQ(must(world.ns.exists(0, {keys.data(), 1}))[0], TIERCEL_NOT_FOUND);

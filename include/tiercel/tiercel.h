@@ -288,7 +288,7 @@ TIERCEL_API tiercel_status tiercel_store(tiercel_namespace* ns, const tiercel_st
 /* For each key the class-sets that the write policy wants now, one bit per class. Storing what is not wanted
  * is allowed. */
 TIERCEL_API tiercel_status tiercel_offer(tiercel_namespace* ns, const tiercel_offer_options* options,
-                                         uint32_t* wanted, tiercel_error* error);
+                                         uint64_t* wanted, tiercel_error* error);
 /* For writers that put bytes into the arena themselves: room for the items, seen by nobody until commit. Item
  * sources, after_event, deadline and cq are not read; the deadline is the node's reservation_ttl. Errors: as
  * tiercel_store. */

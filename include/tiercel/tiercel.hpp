@@ -441,12 +441,12 @@ class Namespace {
     return stored;
   }
   // One bitmap of wanted class-sets for each key.
-  Result<std::vector<std::uint32_t>> offer(std::span<const tiercel_key> keys, tiercel_offer_event event,
+  Result<std::vector<std::uint64_t>> offer(std::span<const tiercel_key> keys, tiercel_offer_event event,
                                            tiercel_offer_options options = sized<tiercel_offer_options>()) {
     options.keys = keys.data();
     options.key_count = keys.size();
     options.event = event;
-    std::vector<std::uint32_t> wanted(keys.size());
+    std::vector<std::uint64_t> wanted(keys.size());
     Status status = detail::call(tiercel_offer, get(), &options, wanted.data());
     if (!status.ok()) return status;
     return wanted;

@@ -651,15 +651,15 @@ typedef struct tiercel_cache_event {
   uint64_t length;   /* pages of the prefix that ends with the page */
   uint64_t page_tokens;
   uint64_t namespace_id; /* tiercel_namespace_id; cleared: 0 when a whole form was */
+  uint64_t classes;      /* bit per class: stored, attached: there now; dropped: gone */
   tiercel_key key, parent;
   tiercel_cache_event_kind kind;
   uint32_t has_parent;
-  uint32_t classes;     /* bit per class: stored, attached: there now; dropped: gone */
   tiercel_reason cause; /* removed, dropped: why */
   tiercel_tier medium;
   uint32_t external_size;
   uint8_t external[64]; /* the engine's own digest of the page */
-  uint64_t reserved[2];
+  uint32_t reserved[5];
 } tiercel_cache_event;
 
 typedef struct tiercel_stats {
@@ -690,10 +690,11 @@ typedef struct tiercel_page_state {
   uint64_t size;
   uint64_t when_ns;      /* of an eviction or removal, on the node's clock */
   uint64_t by;           /* evicted: id of the namespace whose store needed the room */
-  uint32_t classes;      /* bit per class: resident */
+  uint64_t classes;      /* bit per class: resident */
   uint32_t resident;     /* not 0: its required class-sets are (without such a class: any is) */
   tiercel_reason reason; /* when not resident */
   tiercel_tier tiers;    /* that hold it */
+  uint32_t reserved;
 } tiercel_page_state;
 
 #ifdef __cplusplus

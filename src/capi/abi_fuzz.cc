@@ -370,7 +370,7 @@ class Caller {
     static_cast<void>(tiercel_keys_from_tokens(ns_, &chain, tokens.data(), input_.u8() % 9, input_.number32(),
                                                nullptr, 0, out.data(), input_.u8() % 5, &count, nullptr,
                                                nullptr));
-    std::array<std::uint32_t, 4> wanted{};
+    std::array<std::uint64_t, 4> wanted{};
     auto options = sized<tiercel_offer_options>();
     const std::uint64_t points[2] = {input_.number(), input_.number()};
     options.keys = out.data();

@@ -140,7 +140,7 @@ tiercel_status tiercel_store(tiercel_namespace* ns, const tiercel_store_options*
   });
 }
 
-tiercel_status tiercel_offer(tiercel_namespace* ns, const tiercel_offer_options* options, uint32_t* wanted,
+tiercel_status tiercel_offer(tiercel_namespace* ns, const tiercel_offer_options* options, uint64_t* wanted,
                              tiercel_error* error) {
   return answer(error, [&]() -> Answer {
     TIERCEL_RETURN_UNLESS_OK(check(ns));
