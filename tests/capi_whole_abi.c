@@ -316,7 +316,7 @@ static void load_all(void) {
                                           {.slots = &snapshot, .count = 1, .class_id = 1}};
   tiercel_load_options options = {
       .size = sizeof options, .length = kPages, .targets = targets, .target_count = 2};
-  options.mode = TIERCEL_LOAD_LAYERED;
+  options.mode = TIERCEL_LOAD_MODE_LAYERED;
   options.cq = cq;
   tiercel_operation* operation = NULL;
   OK(tiercel_load(worker, &options, &operation, &error));
@@ -331,7 +331,7 @@ static void load_all(void) {
   tiercel_load_outcome outcomes[kPages];
   uint64_t count = 0;
   OK(tiercel_load_outcomes(operation, 0, outcomes, kPages, &count, &error));
-  EXPECT(count == kPages && outcomes[0] == TIERCEL_LOAD_DELIVERED);
+  EXPECT(count == kPages && outcomes[0] == TIERCEL_ENTRY_DELIVERED);
   for (int part = 0; part < 2; ++part)
     EXPECT(memcmp(full[part], full_was + (size_t)part * sizeof full[0], kPages * 1024) == 0);
   for (int layer = 0; layer < 3; ++layer)

@@ -215,7 +215,8 @@ class Backend {
     for (std::size_t t = 0; t < transfers.size(); ++t) {
       const auto outcomes = must(operation.load_outcomes(t));
       for (std::size_t i = 0; i < transfers[t].keys.size(); ++i)
-        results[transfers[t].name][i] = outcomes[entry_of(transfers[t], i, *asked)] == TIERCEL_LOAD_DELIVERED;
+        results[transfers[t].name][i] =
+            outcomes[entry_of(transfers[t], i, *asked)] == TIERCEL_ENTRY_DELIVERED;
     }
     return results;
   }

@@ -465,7 +465,11 @@ typedef struct tiercel_record_memory {
 
 /* ---- load ---- */
 typedef uint32_t tiercel_load_mode;
-enum { TIERCEL_LOAD_DEFAULT = 0 /* whole */, TIERCEL_LOAD_WHOLE = 1, TIERCEL_LOAD_LAYERED = 2 };
+enum {
+  TIERCEL_LOAD_MODE_DEFAULT = 0 /* whole */,
+  TIERCEL_LOAD_MODE_WHOLE = 1,
+  TIERCEL_LOAD_MODE_LAYERED = 2
+};
 
 /* Page classes: one entry per page from the ticket's first_page on, up to the length asked. State classes:
  * exactly one, for the snapshot at whatever length is delivered. Either `slots` of registered memory or
@@ -494,12 +498,12 @@ typedef struct tiercel_load_options {
 } tiercel_load_options;
 typedef uint32_t tiercel_load_outcome; /* of one target entry */
 enum {
-  TIERCEL_LOAD_NOT_NEEDED = 0,
-  TIERCEL_LOAD_SKIPPED = 1,
-  TIERCEL_LOAD_DELIVERED = 2,
-  TIERCEL_LOAD_MISSING = 3,
-  TIERCEL_LOAD_DAMAGED = 4,
-  TIERCEL_LOAD_NOT_DELIVERED = 5
+  TIERCEL_ENTRY_NOT_NEEDED = 0,
+  TIERCEL_ENTRY_SKIPPED = 1,
+  TIERCEL_ENTRY_DELIVERED = 2,
+  TIERCEL_ENTRY_MISSING = 3,
+  TIERCEL_ENTRY_DAMAGED = 4,
+  TIERCEL_ENTRY_NOT_DELIVERED = 5
 };
 
 /* ---- store ---- */

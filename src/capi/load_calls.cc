@@ -98,7 +98,7 @@ tiercel_status tiercel_load(tiercel_ticket* ticket, const tiercel_load_options* 
     TIERCEL_RETURN_UNLESS_OK(check(ticket));
     tiercel_load_options given{};
     TIERCEL_RETURN_UNLESS_OK(read_options("load", options, given));
-    TIERCEL_RETURN_UNLESS_OK(check_enum("load: mode", given.mode, 0, TIERCEL_LOAD_LAYERED));
+    TIERCEL_RETURN_UNLESS_OK(check_enum("load: mode", given.mode, 0, TIERCEL_LOAD_MODE_LAYERED));
     TIERCEL_RETURN_UNLESS_OK(check_reserved("load", given.reserved));
     std::span<const tiercel_load_target> targets;
     std::span<const std::uint32_t> layers;
@@ -114,7 +114,7 @@ tiercel_status tiercel_load(tiercel_ticket* ticket, const tiercel_load_options* 
       LoadRequest request;
       request.ticket = ticket->ticket->id;
       request.length = given.length;
-      request.mode = given.mode == TIERCEL_LOAD_LAYERED ? LoadMode::kLayered : LoadMode::kWhole;
+      request.mode = given.mode == TIERCEL_LOAD_MODE_LAYERED ? LoadMode::kLayered : LoadMode::kWhole;
       request.layers.assign(layers.begin(), layers.end());
       TIERCEL_RETURN_UNLESS_OK(waiting_event(live, given.after_event, request.after_event));
       if (given.deadline_ns != 0) request.deadline = duration_of(given.deadline_ns);

@@ -11,7 +11,7 @@ using namespace tiercel::capi;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
-static_assert(static_cast<int>(ItemOutcome::kNotDelivered) == TIERCEL_LOAD_NOT_DELIVERED);
+static_assert(static_cast<int>(ItemOutcome::kNotDelivered) == TIERCEL_ENTRY_NOT_DELIVERED);
 
 bool given(const Operation& op, tiercel_completion_kind kind) { return (op.given >> kind & 1) != 0; }
 
