@@ -237,8 +237,8 @@ typedef struct tiercel_component_options {
 
 /* Which part of the model this process holds. No default hides a forgotten rank: each size must be given, 1
  * at least, and each rank below its size. This library serves a process that holds every shard: where a size
- * of tp, pp, cp or dcp is above 1, its rank must be TIERCEL_ALL_RANKS (else unsupported). Data-parallel ranks
- * share pages. */
+ * of tp, pp, cp or dcp is above 1, its rank must be TIERCEL_ALL_RANKS (else unsupported), and it is the one
+ * that writes replicated classes. Data-parallel ranks share pages. */
 typedef struct tiercel_topology {
   uint32_t tp_size, tp_rank;
   uint32_t pp_size, pp_rank;
@@ -247,8 +247,8 @@ typedef struct tiercel_topology {
   uint32_t dp_size, dp_rank;
   uint32_t first_layer,
       last_layer;      /* held here, both included; 0 and UINT32_MAX: all. Less is unsupported. */
-  uint32_t replicated; /* not 0: this rank's copy of replicated classes is one of several */
-  uint32_t writer;     /* not 0: this rank writes replicated classes; one rank must */
+  uint32_t replicated; /* not 0: other processes hold copies of replicated classes too. Unsupported. */
+  uint32_t writer;     /* not 0: this process writes replicated classes; one must. 0 is unsupported. */
 } tiercel_topology;
 
 typedef struct tiercel_form_options {

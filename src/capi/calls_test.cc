@@ -147,6 +147,8 @@ TEST(CapiCalls, ATopologyHidesNoForgottenRank) {
   EXPECT_EQ(open([](auto& t) { t.dcp_size = 2, t.dcp_rank = TIERCEL_ALL_RANKS; }), TIERCEL_UNSUPPORTED);
   EXPECT_EQ(open([](auto& t) { t.first_layer = 1; }), TIERCEL_UNSUPPORTED);
   EXPECT_EQ(open([](auto& t) { t.last_layer = 0; }), TIERCEL_UNSUPPORTED);
+  EXPECT_EQ(open([](auto& t) { t.replicated = 1; }), TIERCEL_UNSUPPORTED);
+  EXPECT_EQ(open([](auto& t) { t.writer = 0; }), TIERCEL_UNSUPPORTED) << "nobody would write them";
   tiercel_spec_release(spec);
 }
 

@@ -235,7 +235,9 @@ Answer check_topology(const tiercel_topology& t, const ModelSpec& spec) {
     if (axis.size == 0)
       return invalid(fmt::format("form_open: {}_size is 0; give it, 1 at least", axis.name));
     if (axis.rank != TIERCEL_ALL_RANKS && axis.rank >= axis.size)
-      return invalid(fmt::format("form_open: {}_rank is {} of {}", axis.name, axis.rank, axis.size));
+      return invalid(
+          fmt::format("form_open: {0}_rank is {1}, wanted 0 to {2} (below {0}_size), or TIERCEL_ALL_RANKS",
+                      axis.name, axis.rank, axis.size - 1));
     if (axis.size != axis.wanted)
       return invalid(
           fmt::format("form_open: {}_size is {}, the spec's is {}", axis.name, axis.size, axis.wanted));
@@ -249,7 +251,20 @@ Answer check_topology(const tiercel_topology& t, const ModelSpec& spec) {
           fmt::format("form_open: rank {} of {} {} ranks; this library serves a process that holds all of "
                       "them (TIERCEL_ALL_RANKS)",
                       axis.rank, axis.size, axis.name));
-  if (t.dcp_size > 1) return unsupported("form_open: decode context parallelism is not built");
+  if (t.dcp_size > 1)
+    return unsupported(
+        fmt::format("form_open: dcp_size is {}, wanted 1: decode context parallelism is not built; go on "
+                    "without the cache",
+                    t.dcp_size));
+  if (t.replicated != 0)
+    return unsupported(
+        fmt::format("form_open: replicated is {}, wanted 0: replicated classes that other processes hold too "
+                    "are not built; open the form in one process that holds all ranks",
+                    t.replicated));
+  if (t.writer == 0)
+    return unsupported(
+        "form_open: writer is 0, wanted 1: a process that leaves replicated classes to another is not built; "
+        "set it");
   for (const Group& group : spec.groups)
     if (t.first_layer > group.layers.front() || t.last_layer < group.layers.back())
       return unsupported(
