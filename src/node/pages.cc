@@ -68,6 +68,7 @@ void Node::State::move_to_current_space(Page& page) {
   Namespace& ns = space_of(page.name.ns);
   leave_space(page);
   pages.rehome(page, current_space(ns));
+  pages.index().set_children(page.number, page.visible_children);
   ++ns.entries;
 }
 
