@@ -89,7 +89,14 @@ TEST(Header, ListsComeWhole) {
   const auto got = must(world.node.drain_events(events, &lost));
   ASSERT_EQ(got.size(), 4U);
   EXPECT_EQ(lost, 0U);
-  EXPECT_EQ(std::memcmp(&got[3].key, &keys[3], sizeof keys[3]), 0);
+  // Copies end in any order, and so do pages appear.
+  for (std::size_t page = 0; page < 4; ++page) {
+    const tiercel_key& key = keys[page];
+    std::size_t told = 0;
+    for (const tiercel_cache_event& event : got)
+      told += std::memcmp(&event.key, &key, sizeof key) == 0 ? 1 : 0;
+    EXPECT_EQ(told, 1U);
+  }
   EXPECT_EQ(must(world.node.drain_events(events)).size(), 0U);
 }
 

@@ -8,17 +8,14 @@
  *   - An option struct begins with `size` = sizeof of the struct that the caller was compiled with. A shorter
  * one than the library's is filled with defaults; in a longer one every byte that the library does not know
  * must be zero (else invalid_argument: it asks for something that this library cannot do). Zero is the
- * default of every option unless the field says otherwise, so `{.size = sizeof(options)}` and what one wants
- * to set is enough.
- *   - Structs of results that may grow begin with `size` too: the caller sets it, the library fills what
- * fits.
+ * default of every option unless the field says otherwise.
+ *   - Structs of results that may grow begin with `size` too: the library fills what fits.
  *   - Structs that travel in arrays (items, targets, completions) keep their size in version 1; `reserved`
  * fields are their room to grow. In what goes in they must be zero, in what comes out they are. Bare lists
  * and bytes (tiercel_bytes, tiercel_segment, tiercel_record_memory, tiercel_extras, tiercel_pair) need none.
  *   - Enumerations are uint32_t. A value not listed here may come from a later library: treat it as unknown.
  * As an input it is invalid_argument. Values from 0x40000000 on are never given out.
- *   - Texts are UTF-8, end with NUL and are copied by the call that takes them. Byte strings are
- * tiercel_bytes.
+ *   - Texts are UTF-8, end with NUL and are copied by the call that takes them.
  *
  * Threads: plain values.
  */
@@ -124,13 +121,8 @@ enum {
   TIERCEL_MEMORY_SHARED = 3    /* can be mapped by other processes */
 };
 typedef uint32_t tiercel_page_kind; /* that the arena really got */
-enum {
-  TIERCEL_PAGES_UNKNOWN = 0,
-  TIERCEL_PAGES_SMALL = 1,
-  TIERCEL_PAGES_TRANSPARENT_HUGE = 2,
-  TIERCEL_PAGES_HUGETLB = 3,
-  TIERCEL_PAGES_MIXED = 4
-};
+enum { TIERCEL_PAGES_UNKNOWN = 0, TIERCEL_PAGES_SMALL = 1, TIERCEL_PAGES_TRANSPARENT_HUGE = 2 };
+enum { TIERCEL_PAGES_HUGETLB = 3, TIERCEL_PAGES_MIXED = 4 };
 typedef uint32_t tiercel_host_mode;
 enum {
   TIERCEL_HOST_DEFAULT = 0, /* cache */
@@ -145,7 +137,7 @@ typedef int (*tiercel_progress)(void* context, uint64_t done, uint64_t total);
 /* Defaults and what is seen when one bites: docs/guide/defaults.md. */
 typedef struct tiercel_node_options {
   uint64_t size;
-  uint64_t host_bytes; /* required: the whole grant, index and history included */
+  uint64_t host_bytes; /* required: extents, index, history, advice; not what else a page costs */
   uint64_t extent_bytes;
   uint64_t index_pages_max, history_entries, advice_entries;
   uint64_t record_bytes_max, pages_max; /* 0: no bound of their own */
@@ -153,7 +145,7 @@ typedef struct tiercel_node_options {
   uint64_t in_flight_bytes_max, move_bytes_max;
   uint64_t load_back_threshold_tokens; /* 1: every hit is worth a load */
   uint64_t ticket_ttl_ns, reservation_ttl_ns, operation_deadline_ns;
-  uint64_t seed;
+  uint64_t seed;       /* 0: a random one */
   double client_share; /* above 0, at most 1 */
   tiercel_progress progress;
   void* progress_context;

@@ -17,7 +17,6 @@ namespace tiercel {
 
 using compact::Bucket;
 using compact::kCells;
-using compact::kEntries;
 using compact::kRowBit;
 using compact::Row;
 using compact::Strip;

@@ -170,7 +170,7 @@ TEST(CompactIndex, TakesAtMost28BytesAPageInWholeChainsAnd8ForAFurtherSet) {
   std::uint64_t chains = 0;
   while (index->has_room(1, 0)) store_chain(*index, chains++ * 128, 128, 1);
   EXPECT_EQ(index->pages(), pages);
-  const double fixed = sizeof(compact::Header) + compact::kMarks * sizeof(compact::Word) + 64 * 6;
+  const double fixed = sizeof(compact::Header) + compact::kMarks * sizeof(compact::Word) + 64UL * 6;
   EXPECT_LE((static_cast<double>(index->bytes()) - fixed) / static_cast<double>(pages), 28.0);
   EXPECT_LE(sizeof(compact::Row), compact::kRowMinimum * 8U);
   EXPECT_EQ(sizeof(compact::Single), 8U);
@@ -342,6 +342,7 @@ TEST(CompactIndex, ReadersInOtherThreadsSeeWholePagesOrNone) {
   std::atomic<std::uint64_t> hits{0};
   const auto address_for = [](std::uint64_t name) { return SlotAddress(static_cast<std::uint32_t>(name)); };
   std::vector<std::thread> readers;
+  readers.reserve(2);
   for (int r = 0; r < 2; ++r)
     readers.emplace_back([&, r] {
       const auto view = IndexView::attach(index->image());

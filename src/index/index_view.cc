@@ -15,7 +15,6 @@ namespace tiercel {
 
 using compact::Bucket;
 using compact::kCells;
-using compact::kEntries;
 using compact::kRowBit;
 using compact::Places;
 using compact::Row;

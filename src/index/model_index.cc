@@ -78,6 +78,7 @@ IndexedPage ModelIndex::read(PageNumber page) const {
 
 std::vector<PageNumber> ModelIndex::all_pages() const {
   std::vector<PageNumber> out;
+  out.reserve(entries_.size());
   for (const auto& [page, entry] : entries_) out.push_back(page);
   return out;
 }

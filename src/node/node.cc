@@ -234,7 +234,8 @@ Status Node::register_memory(FormId form_id, DevicePool pool) {
   if (Status status = unregister_memory(form_id, pool.cls, pool.shard);
       !status.ok() && status.code != Code::kNotFound)
     return status;
-  form.engine[{pool.cls, pool.shard}] = std::make_shared<const DevicePool>(std::move(pool));
+  const std::pair name(pool.cls, pool.shard);
+  form.engine[name] = std::make_shared<const DevicePool>(std::move(pool));
   return {};
 }
 

@@ -274,7 +274,7 @@ class Node {
   bool exists(NamespaceId ns, ClassId cls, const Key& key) const;  // class-set level, no lease, no touch
 
   // -- writing ----
-  Result<StoreAnswer> store(StoreRequest request);
+  Result<StoreAnswer> store(const StoreRequest& request);
   // For writers that put bytes into the arena themselves.
   Result<ReserveAnswer> reserve(StoreRequest request);
   std::vector<ArenaSpan> reserved_spans(ReservationId reservation,

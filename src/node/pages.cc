@@ -395,6 +395,7 @@ std::size_t Node::State::ask_readers() {
   asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
   std::erase_if(asked, [&](std::uint64_t id) { return residence(id) == nullptr; });
   std::vector<LeaseName> names;
+  names.reserve(asked.size());
   for (const std::uint64_t id : asked) names.push_back(residence(id)->shown_as);
   std::vector<std::uint8_t> named(asked.size());
   world.readers->scan(names, named);
@@ -575,7 +576,7 @@ void Node::State::push_event(EventKind kind, const Page& page, Presence classes,
   event.external = page.external;
   event.classes = classes;
   event.cause = cause;
-  queue_event(std::move(event));
+  queue_event(event);
 }
 
 void Node::State::push_cleared(FormId form, NamespaceId ns) {
@@ -584,14 +585,14 @@ void Node::State::push_cleared(FormId form, NamespaceId ns) {
   event.ns = ns;
   event.form = form;
   event.cause = Cause::kRemoved;
-  queue_event(std::move(event));
+  queue_event(event);
 }
 
 // A full queue drops what is new, counted; the sequence shows where.
 void Node::State::queue_event(Event event) {
   event.sequence = ++event_sequence;
   if (events.size() < options.events_max) {
-    events.push_back(std::move(event));
+    events.push_back(event);
     return;
   }
   ++events_lost;

@@ -190,7 +190,7 @@ void Node::State::expect_items(const StoreRequest& request) {
   pages.index().expect(current_space(space_of(request.ns)), keys);
 }
 
-Result<StoreAnswer> Node::store(StoreRequest request) {
+Result<StoreAnswer> Node::store(const StoreRequest& request) {
   State& s = *state_;
   TIERCEL_RETURN_IF_ERROR(s.check_store(request));
   StoreAnswer answer;
