@@ -116,6 +116,7 @@ class Caller {
     must(tiercel_spec_from_json(kSpec, sizeof kSpec - 1, 0, &spec, nullptr));
     auto form = sized<tiercel_form_options>();
     auto& t = form.topology;
+    t.writer = 1;
     t.tp_size = t.pp_size = t.cp_size = t.dcp_size = t.dp_size = 1;
     t.last_layer = UINT32_MAX;
     must(tiercel_form_open(node_, spec, &form, &form_, nullptr));
