@@ -45,7 +45,8 @@ format: ## rewrite the sources in the one format
 	@tools/deps.sh test
 	@tools/check_format.sh --fix
 
-install: build ## programs and headers into PREFIX (default /usr/local)
+install: build ## programs, library and headers into PREFIX (default /usr/local)
+	@cmake --build --preset release --parallel $(JOBS) --target tiercel_shared tiercel_static
 	@cmake --install build/release --prefix "$(PREFIX)"
 
 # Configures a preset, again when the presets change; every other change CMake notices by itself.
