@@ -94,7 +94,7 @@ class Links(Planted):
 
 class Text(Planted):
     def test_machine_paths_and_registries_are_found(self):
-        self.write("a.md", "see /dev/shm, /proc/self, /sys, src/home/x, build/work/y, ${X}/tm" + "p/z, https://example.org/home/q\n")
+        self.write("a.md", "see /dev/shm, /proc/self, /sys, src/ho" "me/x, build/wo" "rk/y, ${X}/tm" "p/z, https://example.org/ho" "me/q\n")
         self.assert_clean("check_text.py")
         for number, text in enumerate(["cd /wo" "rk/main", "'/ro" "ot/x'", "(/ho" "me/me)", "/tm" "p/x", "from py" "pi.org", "/var/tm" "p/x"]):
             self.write(f"f{number}.md", f"\n{text}\n")

@@ -108,18 +108,25 @@ CompactIndex::~CompactIndex() = default;
 
 // ---- strips ----
 
-std::optional<std::uint32_t> CompactIndex::take_strip(SpaceId space) {
-  std::uint32_t index = 0;
-  if (free_strips_.head != 0) {
-    index = free_strips_.head - 1;
-    free_strips_.head = strip(index).further.load(kRelaxed);
-  } else if (free_strips_.fresh < header().constants.strips) {
-    index = static_cast<std::uint32_t>(free_strips_.fresh++);
-  } else {
-    return std::nullopt;
+// One that was given back, or the first never used. `next_free`: what a free one says of the next.
+template <typename NextFree>
+std::optional<std::uint32_t> CompactIndex::take(FreeList& list, std::uint64_t most,
+                                                const NextFree& next_free) {
+  if (list.head != 0) {
+    const std::uint32_t index = list.head - 1;
+    list.head = next_free(index);
+    return index;
   }
+  if (list.fresh == most) return std::nullopt;
+  return static_cast<std::uint32_t>(list.fresh++);
+}
+
+std::optional<std::uint32_t> CompactIndex::take_strip(SpaceId space) {
+  const auto index = take(free_strips_, header().constants.strips,
+                          [&](std::uint32_t i) { return strip(i).further.load(kRelaxed); });
+  if (!index) return std::nullopt;
   ++strips_used_;
-  Strip& at = strip(index);
+  Strip& at = strip(*index);
   Change change(at, false);
   at.further.store(0, kRelease);
   at.space.store(space.value(), kRelease);
@@ -341,54 +348,41 @@ bool CompactIndex::put_further(Strip& at, std::uint32_t cell, std::uint32_t set,
 
 // A row for the set, with what its singles held; rows come before singles.
 bool CompactIndex::add_row(Strip& at, std::uint32_t set) {
-  std::uint32_t index = 0;
-  if (free_rows_.head != 0) {
-    index = free_rows_.head - 1;
-    free_rows_.head = row(index).set.load(kRelaxed);
-  } else if (free_rows_.fresh < header().constants.rows) {
-    index = static_cast<std::uint32_t>(free_rows_.fresh++);
-  } else {
-    return false;
-  }
+  const auto index =
+      take(free_rows_, header().constants.rows, [&](std::uint32_t i) { return row(i).set.load(kRelaxed); });
+  if (!index) return false;
   ++rows_used_;
-  Row& of = row(index);
-  of.set.store(set, kRelease);
-  for (compact::Word& address : of.address) address.store(0, kRelease);
-  for (std::uint32_t cell = 0; cell < kCells; ++cell) {
-    for (std::uint32_t reference = at.further.load(kRelaxed); reference != 0;) {
-      ++visited_;
-      if ((reference & kRowBit) != 0) {
-        reference = row(reference & ~kRowBit).next.load(kRelaxed);
-        continue;
-      }
-      const std::uint64_t value = single(reference - 1).load(kRelaxed);
-      reference = next_of(value);
-      if (!names(value, set, cell)) continue;
-      of.address[cell].store(static_cast<std::uint32_t>(value >> 32), kRelease);
-      drop_further(at, cell, set);
-      break;
+  std::array<std::uint32_t, kCells> held{};
+  for (std::uint32_t reference = at.further.load(kRelaxed); reference != 0;) {
+    ++visited_;
+    if ((reference & kRowBit) != 0) {
+      reference = row(reference & ~kRowBit).next.load(kRelaxed);
+      continue;
     }
+    const std::uint64_t value = single(reference - 1).load(kRelaxed);
+    if ((value >> 24 & 0xFF) == set) held[value >> 20 & 0xF] = static_cast<std::uint32_t>(value >> 32);
+    reference = next_of(value);
+  }
+  Row& of = row(*index);
+  of.set.store(set, kRelease);
+  for (std::uint32_t cell = 0; cell < kCells; ++cell) {
+    of.address[cell].store(held[cell], kRelease);
+    if (held[cell] != 0) drop_further(at, cell, set);
   }
   of.next.store(at.further.load(kRelaxed), kRelease);
-  at.further.store(kRowBit | index, kRelease);
+  at.further.store(kRowBit | *index, kRelease);
   return true;
 }
 
 bool CompactIndex::add_single(Strip& at, std::uint32_t cell, std::uint32_t set, std::uint32_t address) {
-  std::uint32_t index = 0;
-  if (free_singles_.head != 0) {
-    index = free_singles_.head - 1;
-    free_singles_.head = next_of(single(index).load(kRelaxed));
-  } else if (free_singles_.fresh < header().constants.singles) {
-    index = static_cast<std::uint32_t>(free_singles_.fresh++);
-  } else {
-    return false;
-  }
+  const auto index = take(free_singles_, header().constants.singles,
+                          [&](std::uint32_t i) { return next_of(single(i).load(kRelaxed)); });
+  if (!index) return false;
   ++singles_used_;
   compact::Word* link = &at.further;
   while ((link->load(kRelaxed) & kRowBit) != 0) link = &row(link->load(kRelaxed) & ~kRowBit).next;
-  single(index).store(pack(address, set, cell, link->load(kRelaxed)), kRelease);
-  link->store(index + 1, kRelease);
+  single(*index).store(pack(address, set, cell, link->load(kRelaxed)), kRelease);
+  link->store(*index + 1, kRelease);
   return true;
 }
 

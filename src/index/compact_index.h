@@ -78,6 +78,8 @@ class CompactIndex final : public PageIndex {
   compact::Row& row(std::uint64_t i) { return const_cast<compact::Row&>(view_.row(i)); }
   compact::Single& single(std::uint64_t i) { return const_cast<compact::Single&>(view_.single(i)); }
 
+  template <typename NextFree>
+  std::optional<std::uint32_t> take(FreeList& list, std::uint64_t most, const NextFree& next_free);
   std::optional<std::uint32_t> take_strip(SpaceId space);
   void give_back_strip(std::uint32_t index);
   void enter(SpaceId space, const Key& key, std::uint32_t number);

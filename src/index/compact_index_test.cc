@@ -158,9 +158,11 @@ TEST(CompactIndex, AnswersAsTheModelDoesWhateverIsDone) {
       workload.step();
       if (step % 50 == 0) {
         ASSERT_EQ(index.compare_all(), std::nullopt) << "seed " << seed << ", step " << step;
+        ASSERT_EQ(index.inconsistency(), std::nullopt) << "seed " << seed << ", step " << step;
       }
     }
     ASSERT_EQ(index.compare_all(), std::nullopt) << "seed " << seed;
+    ASSERT_EQ(index.inconsistency(), std::nullopt) << "seed " << seed;
   }
 }
 
@@ -216,6 +218,22 @@ TEST(CompactIndex, RecencyIsKeptWhenSequencesOutgrow31Bits) {
   const PageNumber fresh = index->insert(kSpace, key_of(2), 0, std::nullopt);
   index->touch(fresh, 0x8000'0200);
   EXPECT_EQ(index->read(fresh).last_use, 0x8000'0200U);
+}
+
+TEST(CompactIndex, AFullIndexHasMostEntriesInTheirFirstBucketAndNoneInTheStash) {
+  const std::uint64_t pages = 1 << 16;
+  const auto index = made({pages, pages / 16, 0, 0});
+  std::vector<Key> keys;
+  for (std::uint64_t chain = 0; index->has_room(1, 0); ++chain)
+    for (const Key& key : store_chain(*index, chain * 128, 128, 1)) keys.push_back(key);
+  const std::uint32_t number_mask = (std::uint32_t{1} << index->view().plan().number_bits) - 1;
+  std::uint64_t first = 0;
+  for (const Key& key : keys)
+    for (const compact::Word& word : index->view().bucket(index->view().places(kSpace, key).first).entries)
+      first += (word.load() & number_mask) == index->find(kSpace, key)->value() + 1 ? 1U : 0U;
+  EXPECT_EQ(keys.size(), pages);
+  EXPECT_GT(first, pages - pages / 10);  // decision 0008: 7 % are in their second
+  EXPECT_EQ(index->view().header().stash_used.load(), 0U);
 }
 
 TEST(CompactIndex, EqualTagsAreNotHits) {

@@ -115,7 +115,6 @@ class ComparedIndex final : public PageIndex {
     if (difference_) return difference_;
     if (compact_->pages() != model_.pages())
       return fmt::format("{} pages, the model has {}", compact_->pages(), model_.pages());
-    if (auto wrong = compact_->inconsistency()) return wrong;
     const auto reader = IndexView::attach(compact_->image());
     if (!reader) return reader.error().message;
     for (const auto& [page, in_model] : model_of_) {

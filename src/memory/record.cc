@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/checked.h"
 #include "base/crc32c.h"
 
 namespace tiercel {
@@ -121,6 +122,10 @@ Status compare(const RecordHeader& header, const StorageForm& form, const Record
 std::uint64_t header_bytes(const ClassForm& cls) {
   TIERCEL_CHECK(!cls.layers.empty());
   return header_bytes_for(cls.layers.size());
+}
+
+std::uint64_t slot_bytes(const ClassForm& cls) {
+  return ceil_div(header_bytes(cls) + cls.record_bytes, kRecordAlignment) * kRecordAlignment;
 }
 
 std::uint64_t kept_of_run(const LayerRun& run, std::uint64_t kept_bytes) {

@@ -50,6 +50,8 @@ struct RecordHeader {
 
 // Fixed for a class: one run for each of its layers. A multiple of kRecordAlignment.
 std::uint64_t header_bytes(const ClassForm& cls);
+// Header, payload and rounding: what one record takes of its pool.
+std::uint64_t slot_bytes(const ClassForm& cls);
 
 // Bytes of a run that a record with this many kept bytes really has: all, a first part, or none.
 std::uint64_t kept_of_run(const LayerRun& run, std::uint64_t kept_bytes);

@@ -65,6 +65,13 @@ constexpr std::uint64_t slots_per_extent_max(std::uint64_t extents) {
   return (std::uint64_t{UINT32_MAX} - 1) / (extents == 0 ? 1 : extents);
 }
 
+// Where in the arena a slot begins, by its address.
+constexpr std::uint64_t slot_offset(SlotAddress address, std::uint64_t slot_bytes, std::uint64_t extent_bytes,
+                                    std::uint64_t extents) {
+  const std::uint64_t slots_max = slots_per_extent_max(extents);
+  return address.value() / slots_max * extent_bytes + address.value() % slots_max * slot_bytes;
+}
+
 struct PoolSpec {
   std::uint64_t slot_bytes = 0;  // header + payload + rounding, what one record takes; > 0
   // One resume point: other pools take none of this pool's extents if what is left would hold fewer slots

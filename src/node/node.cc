@@ -148,7 +148,7 @@ Result<FormId> Node::open_form(FormOptions options) {
     if (cls.is_state()) form->states |= bit;
     if (cls.is_window()) form->windows |= bit;
     const std::uint64_t header = header_bytes(cls);
-    const std::uint64_t slot = ceil_div(header + cls.record_bytes, kRecordAlignment) * kRecordAlignment;
+    const std::uint64_t slot = slot_bytes(cls);
     form->header_bytes.push_back(header);
     form->slot_bytes.push_back(slot);
     // One resume point: a page, the window before it, one snapshot; all shards of it.

@@ -96,9 +96,10 @@ StoreOutcome Node::State::make_room(Need need, std::vector<SlotId>& slots) {
   }
 }
 
-// Readers can lease none of the records from now on. False: some of them are `being_read`; the plan is given
-// up.
-bool Node::State::freeze_for(const std::vector<Move>& moves, std::unordered_set<std::uint64_t>& being_read) {
+// Readers can lease none of the records from now on: the pages to thaw. Nothing: some of them are
+// `being_read`; the plan is given up.
+std::optional<std::vector<PageNumber>> Node::State::freeze_for(
+    const std::vector<Move>& moves, std::unordered_set<std::uint64_t>& being_read) {
   std::vector<PageNumber> frozen;
   std::vector<LeaseName> names;
   std::vector<std::uint64_t> ids;
@@ -110,16 +111,16 @@ bool Node::State::freeze_for(const std::vector<Move>& moves, std::unordered_set<
     ids.push_back(set.id);
     pages.index().freeze(set.page->number);
   }
-  if (!readers_there()) return true;
+  if (!readers_there()) return frozen;
   std::vector<std::uint8_t> named(names.size());
   world.readers->scan(names, named);
   if (std::find(named.begin(), named.end(), 1) == named.end() || TIERCEL_FAULT(move_under_reader))
-    return true;
+    return frozen;
   for (std::size_t i = 0; i < ids.size(); ++i)
     if (named[i] != 0) being_read.insert(ids[i]);
   for (const PageNumber page : frozen) pages.index().thaw(page);
   for (const Move& move : moves) space.release(move.pool, move.to);
-  return false;
+  return std::nullopt;
 }
 
 // Empties one extent by moving its records within their pool. False: nothing to gain, or this store has moved
@@ -138,14 +139,14 @@ bool Node::State::compact(const Need& need, std::uint64_t& budget_bytes) {
     return set.leases == 0 && set.copies == 0;
   };
   std::optional<std::vector<Move>> moves;
-  for (int asked = 0; !moves; ++asked) {
+  std::optional<std::vector<PageNumber>> frozen;
+  for (int asked = 0; !frozen; ++asked) {
     if (asked == kExtentsAsked) return false;
     moves = space.plan_compaction(need.pool(), std::min(budget_bytes, options.move_bytes_max), movable,
                                   need.last_resort);
     if (!moves) return false;
-    if (!freeze_for(*moves, being_read)) moves.reset();
+    frozen = freeze_for(*moves, being_read);
   }
-  std::vector<PageNumber> frozen;
   for (const Move& move : *moves) {
     const auto owner = slot_owner.at(slot_name(move.pool, move.from));
     Residence& set = *residences.at(owner.first);
@@ -161,16 +162,14 @@ bool Node::State::compact(const Need& need, std::uint64_t& budget_bytes) {
     slot_owner.erase(slot_name(move.pool, move.from));
     slot_owner[slot_name(move.pool, move.to)] = owner;
     set.slots[owner.second.value()] = move.to;
-    if (set.state == ResidenceState::kResident) {
+    if (set.state == ResidenceState::kResident)
       pages.index().move_set(set.page->number, set_number(form, set.cls, owner.second.value()),
                              space.address(move.pool, move.to));
-      frozen.push_back(set.page->number);
-    }
     ++stats.records_moved;
     stats.bytes_moved += kept;
     budget_bytes -= std::min(budget_bytes, form.slot_bytes[set.cls.value()]);
   }
-  for (const PageNumber page : frozen) pages.index().thaw(page);
+  for (const PageNumber page : *frozen) pages.index().thaw(page);
   return !moves->empty();
 }
 

@@ -429,7 +429,8 @@ struct Node::State {
   bool compact(const Need& need, std::uint64_t& budget_bytes);
   bool evict_one(const Need& need);
   bool evict_some(const Need& need);
-  bool freeze_for(const std::vector<Move>& moves, std::unordered_set<std::uint64_t>& being_read);
+  std::optional<std::vector<PageNumber>> freeze_for(const std::vector<Move>& moves,
+                                                    std::unordered_set<std::uint64_t>& being_read);
   bool evict_dead_weight(const Need& need);
   bool evictable(CandidateId id, const Need& need);
   bool may_shrink(NamespaceId id, std::uint64_t bytes, const Need& need) const;

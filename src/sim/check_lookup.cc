@@ -51,9 +51,7 @@ class LookupChecker final : public Checker {
                          to_hex(set.key));
     std::uint64_t slot_bytes = 0;
     for (const ArenaSpan& span : set.spans[0]) slot_bytes += span.length;
-    const std::uint64_t slots_max = slots_per_extent_max(now.extents_total);
-    const std::uint64_t offset =
-        address->value() / slots_max * now.extent_bytes + address->value() % slots_max * slot_bytes;
+    const std::uint64_t offset = slot_offset(*address, slot_bytes, now.extent_bytes, now.extents_total);
     if (offset != set.spans[0][0].offset)
       return fmt::format("class {} of page {} lies at {}, the index says {}", set.cls.value(),
                          to_hex(set.key), set.spans[0][0].offset, offset);

@@ -19,13 +19,10 @@ constexpr LeaseTableShape kShape{4, 64, 16, 1};
 // What a reader in another process can know: the address, the class's sizes, the arena's shape.
 std::optional<std::vector<ArenaSpan>> spans_at(const Scene& scene, const ClassForm& cls,
                                                SlotAddress address) {
-  const std::uint64_t slot =
-      (header_bytes(cls) + cls.record_bytes + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment;
+  const std::uint64_t slot = slot_bytes(cls);
   const Audit& now = scene.view.before;
   if (slot > now.extent_bytes) return std::nullopt;  // further extents are known to the node alone
-  const std::uint64_t slots_max = slots_per_extent_max(now.extents_total);
-  return std::vector<ArenaSpan>{
-      {address.value() / slots_max * now.extent_bytes + address.value() % slots_max * slot, slot}};
+  return std::vector<ArenaSpan>{{slot_offset(address, slot, now.extent_bytes, now.extents_total), slot}};
 }
 
 std::vector<Key> keys_of(const Scene& scene, std::size_t prompt) {
