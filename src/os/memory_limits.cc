@@ -1,7 +1,6 @@
 #include "os/memory_limits.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/sizes.h"
+#include "os/kernel_text.h"
 
 namespace tiercel {
 namespace {
@@ -18,7 +18,6 @@ constexpr std::uint64_t kUnlimited = UINT64_MAX;
 constexpr std::uint64_t kHugetlbPageBytes = 2ULL << 20;
 constexpr std::uint64_t kBytesPerPageTableByte = 512;  // 8 bytes for each 4 KiB
 constexpr std::uint64_t kReserveBytes = 16ULL << 20;
-constexpr std::size_t kFileBytesMax = 4U << 20;  // of any file read here
 constexpr std::string_view kHugetlbPool = "/sys/kernel/mm/hugepages/hugepages-2048kB/";
 
 std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
@@ -29,49 +28,10 @@ std::uint64_t saturating_mul(std::uint64_t a, std::uint64_t b) {
 }
 std::uint64_t left_of(std::uint64_t limit, std::uint64_t used) { return limit > used ? limit - used : 0; }
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\n");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
-}
-
-// The text before the first `end` (or all), which is cut off `rest` with the mark itself.
-std::string_view take_until(std::string_view& rest, char end) {
-  const std::size_t at = rest.find(end);
-  const std::string_view taken = rest.substr(0, at);
-  rest.remove_prefix(at == std::string_view::npos ? rest.size() : at + 1);
-  return taken;
-}
-
 bool names(std::string_view comma_list, std::string_view name) {
   while (!comma_list.empty())
     if (take_until(comma_list, ',') == name) return true;
   return false;
-}
-
-// Digits only, saturating; nothing for any other text.
-std::optional<std::uint64_t> number(std::string_view text) {
-  if (text.empty()) return std::nullopt;
-  std::uint64_t value = 0;
-  for (const char c : text) {
-    if (c < '0' || c > '9') return std::nullopt;
-    value = saturating_add(saturating_mul(value, 10), static_cast<std::uint64_t>(c - '0'));
-  }
-  return value;
-}
-
-// The first word behind `name` at the start of a line ("MemFree:  12 kB", "inactive_file 7"); empty when the
-// line is not there.
-std::string_view word_after(std::string_view text, std::string_view name) {
-  while (!text.empty()) {
-    std::string_view line = take_until(text, '\n');
-    if (!line.starts_with(name)) continue;
-    line.remove_prefix(name.size());
-    if (line.empty() || std::string_view(": \t").find(line.front()) == std::string_view::npos) continue;
-    line = trimmed(line.substr(1));
-    return line.substr(0, line.find_first_of(" \t"));
-  }
-  return {};
 }
 
 // Part of a file's text, fit for one line of an error message.
@@ -177,18 +137,7 @@ class Search {
   explicit Search(const std::string& root) : root_(root) {}
 
   // Nothing when it is not there or may not be read.
-  std::optional<std::string> file(const std::string& path) const {
-    std::FILE* stream = std::fopen((root_ + path).c_str(), "re");
-    if (stream == nullptr) return std::nullopt;
-    std::string text;
-    char chunk[4096];
-    for (std::size_t got = 0;
-         text.size() < kFileBytesMax && (got = std::fread(chunk, 1, sizeof chunk, stream)) > 0;)
-      text.append(chunk, got);
-    const bool whole = std::ferror(stream) == 0;
-    std::fclose(stream);
-    return whole ? std::optional(std::move(text)) : std::nullopt;
-  }
+  std::optional<std::string> file(const std::string& path) const { return read_kernel_text(root_ + path); }
 
   // The number in a file that holds nothing else; "max" and the like are kUnlimited.
   std::optional<std::uint64_t> value(const std::string& path) {
@@ -197,7 +146,7 @@ class Search {
   }
   std::optional<std::uint64_t> value(const std::string& path, std::string_view word) {
     if (word == "max" || word == "unlimited" || word == "-1") return kUnlimited;
-    const std::optional<std::uint64_t> found = number(word);
+    const std::optional<std::uint64_t> found = decimal(word);
     if (!found && failure.ok())
       failure = {Code::kIoError,
                  fmt::format("memory limits: {}: wanted a number of bytes or 'max', got '{}'; this "
