@@ -40,15 +40,19 @@ struct CopySide {
 struct CopyNest {
   CopySide source, target;
   std::uint64_t length = 0;
-  std::array<CopyLoop, 3> loops;
+  std::array<CopyLoop, 4> loops;
   std::uint32_t loop_count = 0;
   std::uint64_t fragments() const;  // runs of one granule
   std::uint64_t bytes() const { return fragments() * length; }
   friend bool operator==(const CopyNest&, const CopyNest&) = default;
 };
 
+// How a plan is cut: by layer, so that each can have its event; or whole, which merges runs across layers.
+enum class CopyScope : std::uint8_t { kByLayer, kWhole };
+inline constexpr std::uint32_t kAllLayers = UINT32_MAX;
+
 struct LayerCopy {
-  std::uint32_t layer = 0;      // global id
+  std::uint32_t layer = 0;      // global id; kAllLayers: the one entry of a plan that is not cut by layer
   std::vector<CopyNest> nests;  // never of length 0
 };
 
@@ -60,12 +64,16 @@ struct CopyPlan {
   std::uint64_t granule_bytes() const;                     // all layers
 };
 
-// Granules of `granule_tokens` (0: the smaller of the two page sizes; a snapshot for states), all layers of
-// both pools, which must be the same. Errors: invalid_argument when tensors or layers differ (naming the
+struct CopyUnit {
+  std::uint64_t granule_tokens = 0;
+  CopyScope scope = CopyScope::kByLayer;
+};
+
+// Granules of `unit.granule_tokens` (0: the smaller of the two page sizes; a snapshot for states), all layers
+// of both pools, which must be the same. Errors: invalid_argument when tensors or layers differ (naming the
 // first), when neither page size divides the other, when the granule does not divide both or cuts an entry of
 // a compressed group or an opaque page. Cost: O(layers × tensors).
-Result<CopyPlan> plan_copy(const PoolLayout& source, const PoolLayout& target,
-                           std::uint64_t granule_tokens = 0);
+Result<CopyPlan> plan_copy(const PoolLayout& source, const PoolLayout& target, CopyUnit unit = {});
 
 // The same when the source was written by `source_ranks` ranks, each with a pool laid out as `source`, and
 // the target is rank `rank` of `target_ranks`: heads are cut or merged, sections each by itself, and what
@@ -77,6 +85,6 @@ struct Ranks {
   std::uint32_t rank = 0;  // of the target
 };
 Result<CopyPlan> plan_reshard(const PoolShape& whole, const PoolLayout& source, const PoolLayout& target,
-                              Ranks ranks, std::uint64_t granule_tokens = 0);
+                              Ranks ranks, CopyUnit unit = {});
 
 }  // namespace tiercel

@@ -27,12 +27,16 @@ inline constexpr std::uint32_t kMaxLayerIds = 2 * kMaxLayers;
 
 // One tensor of one layer: `shape` and `bytes_per_layer` count one rank and one token (or one entry of a
 // compressed group, or one snapshot of a state). An opaque component has no shape, only bytes: those of one
-// layer of one record (page or snapshot), whatever the page size.
+// layer of one record (page or snapshot), whatever the page size. A shape with an axis of 0 has no bytes: the
+// tensor of a model that could have one.
 struct Component {
   std::string name;
   std::vector<std::uint64_t> shape;
   std::optional<DType> dtype;         // absent: opaque
   std::uint64_t bytes_per_layer = 0;  // product of shape × dtype, or the opaque bytes of a record
+  // Lengths of the parts of the first axis, when it is several things one behind the other that ranks cut each
+  // by itself (q, k and v channels of a convolution); together the axis. Empty: it is one.
+  std::vector<std::uint64_t> sections;
   friend bool operator==(const Component&, const Component&) = default;
 };
 
