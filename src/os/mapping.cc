@@ -155,6 +155,22 @@ class MappingOpening {
   MappingOpening(std::uint64_t bytes, const TouchOptions& touch, const MappingCalls& calls)
       : bytes_(bytes), touch_(touch), calls_(calls), progress_(touch, bytes) {}
 
+  // To be called first. Errors: invalid_argument, unsupported.
+  Status place(const NumaPlacement& placement) {
+    placement_ = placement;
+    if (placement.mode == NumaMode::kSystem) return {};
+    const auto available = calls_.memory_nodes();
+    if (!available)
+      return {Code::kUnsupported,
+              fmt::format("numa: {}: this kernel has no memory nodes ({}); leave it 'system'",
+                          numa_text(placement), error_text(available.error()))};
+    Result<std::vector<std::uint32_t>> nodes = nodes_of(placement, *available);
+    if (!nodes) return nodes.error();
+    nodes_ = std::move(*nodes);
+    return {};
+  }
+  const std::vector<std::uint32_t>& nodes() const { return nodes_; }
+
   // Rung 1.
   Result<Mapping> hugetlb(bool shared, const MemoryLimits& limits) {
     if (Status fits = limits.check({shared, true}, bytes_); !fits.ok())
@@ -232,6 +248,10 @@ class MappingOpening {
         return refused("the size or the seals of a memfd", failed);
     }
     TIERCEL_RETURN_IF_ERROR(map(mapping, {bytes_, mapping.fd_, hugetlb, MappingAccess::kReadWrite}));
+    if (nodes_.empty()) return mapping;
+    const NodeRule rule = placement_.mode == NumaMode::kInterleave ? NodeRule::kInterleave : NodeRule::kBind;
+    if (const int failed = calls_.set_nodes(mapping.range_.data, bytes_, rule, nodes_); failed != 0)
+      return refused(fmt::format("to place it by nodes ({})", numa_text(placement_)), failed);
     return mapping;
   }
 
@@ -272,9 +292,12 @@ class MappingOpening {
       pages.kind = *counted == bytes_ ? huge : partly;
     }
     pages.declined = declined_;
+    if (!nodes_.empty()) mapping.numa_ = verify_placement(mapping.view(), placement_, nodes_, calls_);
   }
 
   std::uint64_t bytes_;
+  NumaPlacement placement_;
+  std::vector<std::uint32_t> nodes_;  // empty: wherever the kernel puts it
   const TouchOptions& touch_;
   const MappingCalls& calls_;
   Progress progress_;
@@ -347,6 +370,7 @@ void Mapping::swap(Mapping& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(owner_, other.owner_);
   std::swap(pages_, other.pages_);
+  std::swap(numa_, other.numa_);
 }
 
 Mapping::~Mapping() {
@@ -368,6 +392,10 @@ Result<Mapping> Mapping::open(const MappingOptions& options, const MemoryLimits&
   const std::uint64_t bytes = ceil_div(options.bytes, kHugePageBytes) * kHugePageBytes;
   const bool shared = options.kind == MappingKind::kShared;
   MappingOpening opening(bytes, options.touch, calls);
+  if (Status placed = opening.place(options.numa); !placed.ok()) return tl::unexpected(std::move(placed));
+  if (options.numa.mode == NumaMode::kBind || options.numa.mode == NumaMode::kPerShard)
+    if (Status fits = limits.check_node(opening.nodes().front(), bytes); !fits.ok())
+      return tl::unexpected(std::move(fits));
   if (options.kind != MappingKind::kAnonymous) {
     Result<Mapping> mapping = opening.hugetlb(shared, limits);
     if (mapping || mapping.error().code == Code::kCancelled) return mapping;

@@ -27,6 +27,7 @@
 #include "base/status.h"
 #include "os/mapping_calls.h"
 #include "os/memory_limits.h"
+#include "os/numa.h"
 
 namespace tiercel {
 
@@ -66,6 +67,7 @@ struct MappingOptions {
   MappingKind kind = MappingKind::kAnonymous;
   std::uint64_t bytes = 0;  // rounded up to 2 MiB
   TouchOptions touch;
+  NumaPlacement numa;
 };
 
 struct AttachOptions {
@@ -82,7 +84,8 @@ class Mapping final {
   ~Mapping();
 
   // All bytes are 0, claimed and present in this process's page tables. When it fails nothing is left behind.
-  // Errors: invalid_argument for no bytes or too many to be addressed; resource_exhausted when they do not
+  // Errors: invalid_argument for no bytes, too many to be addressed, or a memory node that is not there;
+  // unsupported where the kernel places nothing by node; resource_exhausted when they do not
   // fit what MemoryLimits says (asked before any is touched), when the kernel refuses, or for kHugepage when
   // not all of it is on huge pages; cancelled. Cost: about the time to write the bytes once on huge pages; on
   // small ones up to ten times that.
@@ -105,6 +108,8 @@ class Mapping final {
   // Of a shared mapping, to be handed to another process; stays the mapping's. −1 for private memory.
   int fd() const { return fd_; }
   const PageReport& pages() const { return pages_; }
+  // Where it came to lie; nothing looked at when no placement was asked for.
+  const NumaReport& numa() const { return numa_; }
 
  private:
   friend class MappingOpening;
@@ -116,6 +121,7 @@ class Mapping final {
   int fd_ = -1;
   pid_t owner_ = 0;  // the process that mapped it
   PageReport pages_;
+  NumaReport numa_;
 };
 
 }  // namespace tiercel

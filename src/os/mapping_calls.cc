@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace tiercel {
@@ -165,6 +166,17 @@ SystemResult<std::uint64_t> read_huge_bytes(std::uint64_t from, std::uint64_t to
   return huge_bytes_in(text, from, to);
 }
 
+// The kernel's names for placement (linux/mempolicy.h), and a set of nodes as it takes them: it wants to know
+// one bit more than there are.
+constexpr unsigned long kPolicyBind = 2;
+constexpr unsigned long kPolicyInterleave = 3;
+constexpr unsigned long kPolicyStaticNodes = 1UL
+                                             << 15;  // these very nodes, also when a cpuset moves the process
+constexpr unsigned long kPolicyOfAllowedNodes = 4;
+constexpr std::size_t kNodesMax = 1024;
+constexpr std::size_t kNodesPerWord = 8 * sizeof(unsigned long);
+using NodeMask = std::array<unsigned long, kNodesMax / kNodesPerWord>;
+
 }  // namespace
 
 std::uint64_t huge_bytes_in(std::string_view smaps, std::uint64_t from, std::uint64_t to) {
@@ -208,6 +220,36 @@ SystemResult<std::uint64_t> LinuxMappingCalls::huge_bytes(const std::byte* data,
   const std::uint64_t from = reinterpret_cast<std::uintptr_t>(data);
   const auto scanned = scan_huge_bytes(from, from + bytes);
   return scanned ? scanned : read_huge_bytes(from, from + bytes);
+}
+
+SystemResult<std::vector<std::uint32_t>> LinuxMappingCalls::memory_nodes() const {
+  NodeMask mask{};
+  if (::syscall(SYS_get_mempolicy, nullptr, mask.data(), kNodesMax + 1, nullptr, kPolicyOfAllowedNodes) != 0)
+    return tl::unexpected(errno);
+  std::vector<std::uint32_t> nodes;
+  for (std::uint32_t node = 0; node < kNodesMax; ++node)
+    if ((mask[node / kNodesPerWord] >> (node % kNodesPerWord) & 1) != 0) nodes.push_back(node);
+  return nodes;
+}
+
+int LinuxMappingCalls::set_nodes(std::byte* data, std::uint64_t bytes, NodeRule rule,
+                                 std::span<const std::uint32_t> nodes) const {
+  NodeMask mask{};
+  for (const std::uint32_t node : nodes) {
+    if (node >= kNodesMax) return EINVAL;
+    mask[node / kNodesPerWord] |= 1UL << (node % kNodesPerWord);
+  }
+  const unsigned long policy =
+      (rule == NodeRule::kBind ? kPolicyBind : kPolicyInterleave) | kPolicyStaticNodes;
+  return ::syscall(SYS_mbind, data, bytes, policy, mask.data(), kNodesMax + 1, 0) == 0 ? 0 : errno;
+}
+
+SystemResult<std::vector<int>> LinuxMappingCalls::page_nodes(std::span<const std::byte* const> pages) const {
+  std::vector<int> nodes(pages.size(), -1);
+  // Without target nodes nothing is moved: the kernel only says where each page is.
+  if (::syscall(SYS_move_pages, 0, pages.size(), pages.data(), nullptr, nodes.data(), 0) != 0)
+    return tl::unexpected(errno);
+  return nodes;
 }
 
 }  // namespace tiercel

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include <tl/expected.hpp>
 
@@ -27,6 +29,12 @@ enum class Advice : unsigned char {
   kCollapse,       // rebuild out of huge pages, now
   kDontFork,       // absent in a forked child
   kDontDump,       // absent in a core file
+};
+
+// How pages are dealt out to memory nodes (NUMA).
+enum class NodeRule : unsigned char {
+  kInterleave,  // in turns over the nodes
+  kBind,        // on these nodes and no others
 };
 
 struct MapRequest {
@@ -57,6 +65,13 @@ class MappingCalls {
   // Of the mapping [data, data + bytes) of this process, how many bytes really stand on huge pages at this
   // moment.
   virtual SystemResult<std::uint64_t> huge_bytes(const std::byte* data, std::uint64_t bytes) const = 0;
+  // The memory nodes that this process may use, ascending.
+  virtual SystemResult<std::vector<std::uint32_t>> memory_nodes() const = 0;
+  // Where pages go that are touched from now on; of a memfd, whoever touches them. Requires: nodes not empty.
+  virtual int set_nodes(std::byte* data, std::uint64_t bytes, NodeRule rule,
+                        std::span<const std::uint32_t> nodes) const = 0;
+  // On which node each page lies, one answer per address; below 0 where the kernel does not say.
+  virtual SystemResult<std::vector<int>> page_nodes(std::span<const std::byte* const> pages) const = 0;
 };
 
 class LinuxMappingCalls final : public MappingCalls {
@@ -68,6 +83,10 @@ class LinuxMappingCalls final : public MappingCalls {
   // Cost: from Linux 6.7 on, a look at each page-table entry; before, what /proc/self/smaps takes: some 50 ms
   // for 10 GiB that several processes have mapped.
   SystemResult<std::uint64_t> huge_bytes(const std::byte* data, std::uint64_t bytes) const override;
+  SystemResult<std::vector<std::uint32_t>> memory_nodes() const override;
+  int set_nodes(std::byte* data, std::uint64_t bytes, NodeRule rule,
+                std::span<const std::uint32_t> nodes) const override;
+  SystemResult<std::vector<int>> page_nodes(std::span<const std::byte* const> pages) const override;
 };
 
 // Bytes on huge pages of the mappings that lie wholly in [from, to), out of the text of /proc/PID/smaps.

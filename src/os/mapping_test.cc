@@ -83,6 +83,14 @@ class StagedCalls final : public MappingCalls {
   SystemResult<std::uint64_t> huge_bytes(const std::byte* data, std::uint64_t bytes) const override {
     return huge ? huge(bytes, collapses) : linux_.huge_bytes(data, bytes);
   }
+  SystemResult<std::vector<std::uint32_t>> memory_nodes() const override { return linux_.memory_nodes(); }
+  int set_nodes(std::byte* data, std::uint64_t bytes, NodeRule rule,
+                std::span<const std::uint32_t> nodes) const override {
+    return linux_.set_nodes(data, bytes, rule, nodes);
+  }
+  SystemResult<std::vector<int>> page_nodes(std::span<const std::byte* const> pages) const override {
+    return linux_.page_nodes(pages);
+  }
 
   int file_errno = 0, hugetlb_file_errno = 0, seal_errno = 0, map_errno = 0;
   std::optional<Advice> fail_advice;

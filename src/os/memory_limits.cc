@@ -307,6 +307,29 @@ Status MemoryLimits::check(MemorySource source, std::uint64_t bytes) const {
                       format_size(bytes), extra, format_size(found->bytes), found->remedy)};
 }
 
+Status MemoryLimits::check_node(std::uint32_t node, std::uint64_t bytes) const {
+  Search search(root_);
+  const std::string path = fmt::format("/sys/devices/system/node/node{}/meminfo", node);
+  const std::string text = search.file(path).value_or("");
+  const auto kib = [&](std::string_view name) {
+    return kib_line(search, path, text, fmt::format("Node {} {}", node, name));
+  };
+  const std::optional<std::uint64_t> free = kib("MemFree");
+  // What the kernel gives up without hurting anybody, by half where it was used lately.
+  const std::uint64_t cache =
+      saturating_add(kib("Inactive(file)").value_or(0), kib("Active(file)").value_or(0) / 2);
+  if (!search.failure.ok()) return search.failure;
+  if (!free) return {};
+  const std::uint64_t room = saturating_add(*free, cache);
+  const std::uint64_t needed = needed_bytes({}, bytes);
+  if (needed <= room) return {};
+  return {Code::kResourceExhausted,
+          fmt::format(
+              "memory: {} says that {} are free: wanted {} on node {}, got {}; ask for less, take another "
+              "node, or 'interleave'",
+              path, format_size(room), format_size(needed), node, format_size(room))};
+}
+
 std::uint64_t MemoryLimits::needed_bytes(MemorySource source, std::uint64_t bytes) {
   if (source.hugetlb) return bytes;
   return saturating_add(bytes, saturating_add(bytes / kBytesPerPageTableByte, kReserveBytes));

@@ -45,6 +45,10 @@ class MemoryLimits final {
   // was wanted, what is left and what to do; io_error as in room().
   Status check(MemorySource source, std::uint64_t bytes) const;
 
+  // Whether `bytes` more fit on one memory node (NUMA): memory that is bound to a full node is a kill, not an
+  // error. A kernel that does not say limits nothing. Errors: as check().
+  Status check_node(std::uint32_t node, std::uint64_t bytes) const;
+
   // What `bytes` of it really take: beside themselves their page tables, and a small reserve so that the next
   // allocation of this process is not the one that gets it killed. Saturates.
   static std::uint64_t needed_bytes(MemorySource source, std::uint64_t bytes);
