@@ -9,6 +9,7 @@
 
 #include "bench_command.h"
 #include "command.h"
+#include "doctor_command.h"
 #include "inspect_command.h"
 #include "replay_command.h"
 
@@ -38,6 +39,7 @@ int run(int argc, char** argv) {
       inspect_command(app),
       replay_command(app),
       bench_command(app),
+      doctor_command(app),
   };
   try {
     app.parse(argc, argv);
