@@ -18,6 +18,8 @@ std::uint32_t crc32c(ByteView bytes, std::uint32_t crc = 0);
 // asked for early. Cost: that of the copy. Requires: the ranges do not overlap.
 std::uint32_t crc32c_copy(std::byte* to, ByteView from, std::uint32_t crc, WritePath path,
                           bool more_follows = false);
+// The same, while `next` is asked for as by copy_bytes(): for many short pieces. Requires: `next` not empty.
+std::uint32_t crc32c_copy(std::byte* to, ByteView from, std::uint32_t crc, WritePath path, ByteView next);
 
 namespace detail {
 
@@ -31,14 +33,15 @@ enum class Crc32cBody : std::uint8_t {
 inline constexpr Crc32cBody kCrc32cBodies[] = {Crc32cBody::kTables, Crc32cBody::kWords,
                                                Crc32cBody::kVectors128, Crc32cBody::kVectors512};
 bool crc32c_has(Crc32cBody body);
-// `to` may be null: no copy. Requires: crc32c_has(body).
+// `to` may be null: no copy. `ahead`: so many bytes further on what is asked for meanwhile lies.
+// Requires: crc32c_has(body).
 std::uint32_t crc32c_by(Crc32cBody body, std::byte* to, ByteView from, std::uint32_t crc, WritePath path,
-                        bool more_follows = false);
+                        std::ptrdiff_t ahead = 1024);
 
 // The x86 bodies, on the checksum's inverted state (crc32c_x86.cc).
 bool crc32c_x86_has(Crc32cBody body);
 std::uint32_t crc32c_x86(Crc32cBody body, std::byte* to, ByteView from, std::uint32_t state, WritePath path,
-                         bool more_follows);
+                         std::ptrdiff_t ahead);
 
 }  // namespace detail
 

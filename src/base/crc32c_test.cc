@@ -91,22 +91,5 @@ TEST(Crc32c, EveryBitCounts) {
   }
 }
 
-TEST(Copy, EveryLengthAndAlignmentArrivesAndNothingElseIsWritten) {
-  const std::vector<std::byte> bytes = random_bytes(4, 2400);
-  std::vector<std::byte> room(2400 + 128, kUntouched);
-  for (std::size_t length = 0; length < 2300; length += length < 300 || length > 960 ? 1 : 29) {
-    const ByteView from = ByteView(bytes).subspan(length % 61, length);
-    const std::size_t at = 1 + length * 11 % 64;
-    for (const WritePath path : {WritePath::kCached, WritePath::kPastCache}) {
-      copy_bytes(room.data() + at, from, path);
-      copy_fence();
-      EXPECT_TRUE(std::equal(from.begin(), from.end(), room.data() + at)) << length;
-      std::fill_n(room.data() + at, length, kUntouched);
-      EXPECT_EQ(std::count(room.begin(), room.end(), kUntouched), static_cast<std::ptrdiff_t>(room.size()))
-          << length;
-    }
-  }
-}
-
 }  // namespace
 }  // namespace tiercel

@@ -60,10 +60,11 @@ std::uint32_t words_to(To kind, std::byte* to, const std::byte* at, std::size_t 
   return by_words(to, length, state);
 }
 
-// Bytes are asked for so far ahead of their turn. The processor's own guess starts anew with each piece of a
-// record, so where the next piece follows in memory it should be on its way before this one's sum is done.
-constexpr std::ptrdiff_t kAhead = 1024;
-constexpr std::ptrdiff_t kAheadOfNext = 4096;
+// Asks for what lies `ahead` of `at`, which may be in memory of its own.
+[[gnu::always_inline]] inline void ask(const std::byte* at, std::ptrdiff_t ahead) {
+  const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(at) + static_cast<std::uintptr_t>(ahead);
+  _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);  // NOLINT(performance-no-int-to-ptr)
+}
 
 // ---- 64 bytes at once ----
 
@@ -77,7 +78,7 @@ template <unsigned kBits>
 template <To kTo>
 [[gnu::target("avx512f"), gnu::always_inline]] inline __m512i take_512(std::byte* to, const std::byte* at,
                                                                        std::ptrdiff_t ahead) {
-  _mm_prefetch(reinterpret_cast<const char*>(at) + ahead, _MM_HINT_T0);
+  ask(at, ahead);
   const __m512i bytes = _mm512_loadu_si512(at);
   if constexpr (kTo == To::kCache) _mm512_storeu_si512(to, bytes);
   if constexpr (kTo == To::kPastCache) _mm512_stream_si512(reinterpret_cast<__m512i*>(to), bytes);
@@ -139,7 +140,7 @@ template <To kTo>
   for (std::size_t i = 0; i < 4; ++i) sums[i] = take_128<kTo>(moved<kTo>(to, 16 * i), at + 16 * i);
   sums[0] = _mm_xor_si128(sums[0], _mm_cvtsi32_si128(static_cast<int>(state)));
   for (std::size_t done = 64; done < length; done += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(at + done) + ahead, _MM_HINT_T0);
+    ask(at + done, ahead);
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i)
       sums[i] = ahead_128(sums[i], by_four, take_128<kTo>(moved<kTo>(to, done + 16 * i), at + done + 16 * i));
@@ -177,7 +178,7 @@ bool detail::crc32c_x86_has(Crc32cBody body) {
 }
 
 std::uint32_t detail::crc32c_x86(Crc32cBody body, std::byte* to, ByteView from, std::uint32_t state,
-                                 WritePath path, bool more_follows) {
+                                 WritePath path, std::ptrdiff_t ahead) {
   const To cached = to == nullptr ? To::kNowhere : To::kCache;
   if (body == Crc32cBody::kWords || from.size() < kShortest)
     return words_to(cached, to, from.data(), from.size(), state);
@@ -185,7 +186,6 @@ std::uint32_t detail::crc32c_x86(Crc32cBody body, std::byte* to, ByteView from, 
   const std::size_t head = past_cache ? (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine : 0;
   const std::size_t lines = (from.size() - head) / kLine * kLine;
   const bool wide = body == Crc32cBody::kVectors512;
-  const std::ptrdiff_t ahead = more_follows ? kAheadOfNext : kAhead;
   state = words_to(cached, to, from.data(), head, state);
   const std::byte* at = from.data() + head;
   if (to == nullptr) {
@@ -202,7 +202,7 @@ std::uint32_t detail::crc32c_x86(Crc32cBody body, std::byte* to, ByteView from, 
 #else
 
 bool detail::crc32c_x86_has(Crc32cBody) { return false; }
-std::uint32_t detail::crc32c_x86(Crc32cBody, std::byte*, ByteView, std::uint32_t, WritePath, bool) {
+std::uint32_t detail::crc32c_x86(Crc32cBody, std::byte*, ByteView, std::uint32_t, WritePath, std::ptrdiff_t) {
   TIERCEL_CHECK(false);
   return 0;
 }
