@@ -50,6 +50,8 @@ struct Stats {
   std::uint64_t verified_bytes = 0, unverified_bytes = 0;  // delivered to engines
   std::uint64_t loads = 0, loads_shortened = 0, loads_failed = 0, loads_cancelled = 0, loads_timed_out = 0;
   std::uint64_t records_moved = 0, bytes_moved = 0;
+  std::uint64_t records_copied_in = 0;         // by stores
+  std::uint64_t records_written_in_place = 0;  // committed where their writer had put them
   std::uint64_t events_lost = 0;
 };
 

@@ -82,6 +82,8 @@ std::size_t Node::State::finish_copies() {
         (copy.verify ? stats.verified_bytes : stats.unverified_bytes) += copy.bytes;
       if (--load->second.outstanding == 0) load_step(load->second);
     } else if (store != stores.end()) {
+      const bool in_place = copy.kind == CopyKind::kSeal;
+      if (done.status.ok()) ++(in_place ? stats.records_written_in_place : stats.records_copied_in);
       store_copy_done(store->second, done.index, done.status);
     }
     if (set = residence(copy.residence); set != nullptr) free_if_unused(*set);

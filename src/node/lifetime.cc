@@ -252,13 +252,7 @@ std::size_t Node::State::expire_residences() {
       set = residence(id);
     }
     ++done;
-    if (set == nullptr || set->client_holds == 0 || set->state == ResidenceState::kQuarantined) continue;
-    // A live process may still write there: not reused before it gives the slots back or is gone.
-    set->state = ResidenceState::kQuarantined;
-    stats.quarantined_bytes += set->payload_bytes;
-    ++stats.quarantines;
-    for (const ReservationId holder : set->holders)
-      if (const auto at = reservations.find(holder); at != reservations.end()) at->second.expired = true;
+    if (set != nullptr && set->client_holds != 0) expire_holders(id);
   }
   return done;
 }
@@ -365,6 +359,7 @@ void Node::resume() {
 std::size_t Node::poll() {
   State& s = *state_;
   std::size_t done = s.finish_copies();
+  done += s.watch_writers();
   done += s.expire();
   done += s.sweep(256);
   done += s.ask_readers();

@@ -221,6 +221,9 @@ std::optional<LayerRange> Node::State::layers_of(const Load& load, const ClassFo
 
 // Contract §8. Sampling draws for each load anew: no record is always passed over.
 bool Node::State::verification_due(const Load& load, const Residence& set, ShardId shard) const {
+  // Whoever wrote it promised that he is through with it; a late write is seen all the same.
+  if (set.writer_lives()) return true;
+  if (set.prove_first && (set.verified >> shard.value() & 1) == 0) return true;
   switch (options.verification) {
     case Verification::kAlways:
       return true;
@@ -247,7 +250,7 @@ void Node::State::start_verify(Load& load) {
     copy.copy.kind = CopyKind::kVerify;
     copy.copy.place = place_of(set, target.shard);
     copy.copy.layers = *layers;
-    if (layers->first == 0 && layers->last == cls.layers.size())
+    if (layers->first == 0 && layers->last == cls.layers.size() && !set.writer_lives())
       copy.verifies = std::uint64_t{1} << target.shard.value();
     ++load.outstanding;
     queue_copy(std::move(copy), 0);
@@ -276,7 +279,7 @@ void Node::State::start_copy(Load& load) {
     copy.copy.slot = target.slots[item.entry];
     copy.copy.layers = *layers;
     copy.copy.verify = verification_due(load, *set, target.shard) && !TIERCEL_FAULT(count_damaged_as_hit);
-    if (copy.copy.verify && layers->first == 0 && layers->last == cls.layers.size())
+    if (copy.copy.verify && layers->first == 0 && layers->last == cls.layers.size() && !set->writer_lives())
       copy.verifies = std::uint64_t{1} << target.shard.value();
     ++load.outstanding;
     queue_copy(std::move(copy), load.request.after_event);

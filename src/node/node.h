@@ -145,8 +145,10 @@ enum class StoreOutcome : std::uint8_t {
   kStale,        // page removed or replaced, namespace cleared, weights updated since
   kExpired,      // its reservation's deadline passed
   kAborted,
-  kFailed,   // the copy failed
-  kInvalid,  // the item makes no sense (class, shard, slot, bytes, length)
+  kFailed,      // the copy failed
+  kInvalid,     // the item makes no sense (class, shard, slot, bytes, length)
+  kNotArrived,  // its commit did not name it
+  kDamaged,     // its bytes are not those of the writer's checksums
 };
 std::string_view outcome_name(StoreOutcome outcome);
 
@@ -165,6 +167,24 @@ struct StoreAnswer {
 struct ReserveAnswer {
   ReservationId reservation;  // 0 when no item was accepted
   std::vector<StoreOutcome> outcomes;
+};
+// An item that is whole in the arena. To name it is to promise that nobody writes to it any more.
+struct Arrival {
+  std::size_t item = 0;
+  // One CRC-32C for each layer of its class, of the layer's bytes in record order; empty: computed.
+  std::vector<std::uint32_t> checksums;
+};
+struct CommitRequest {
+  std::optional<std::vector<Arrival>> arrived;  // each item once at most; absent: all of them
+  // Checksums become the header's without a look at the payload. Such records, and those of a writer in
+  // another process, are verified before anything of them is delivered unverified, whatever the policy.
+  bool trust_checksums = false;
+};
+// A process that writes into reserved slots.
+struct WriterView {
+  std::uint32_t pid = 0;
+  std::uint64_t reservations = 0;  // neither committed nor given up
+  std::uint64_t reserved_bytes = 0, quarantined_bytes = 0;
 };
 
 // ---- offers
@@ -275,14 +295,24 @@ class Node {
 
   // -- writing ----
   Result<StoreAnswer> store(const StoreRequest& request);
-  // For writers that put bytes into the arena themselves.
-  Result<ReserveAnswer> reserve(StoreRequest request);
+  // For writers that put bytes into the arena themselves: this process (writer_pid 0: the caller vouches for
+  // it), or another one. The slots of another process that were not committed are never used again while it
+  // lives: the deadline, abort and the ends of request and session quarantine them until it has exited, or
+  // until writer_stopped(). Its exit brings the deadline near (writer_grace).
+  // Errors: also what Processes::watch says of the writer; unsupported: the world has no processes.
+  Result<ReserveAnswer> reserve(StoreRequest request, std::uint32_t writer_pid = 0);
   std::vector<ArenaSpan> reserved_spans(ReservationId reservation,
                                         std::size_t item) const;  // header first; payload at header_bytes
-  // Seals and commits all items of the reservation. Errors: not_found (ended), failed_precondition
-  // (quarantined, expired).
-  Result<OperationId> commit(ReservationId reservation);
+  // Seals and commits what has arrived; the reservation ends. A class-set of which a part has not arrived is
+  // aborted whole. Errors: invalid_argument (an item is named twice or is not there, its checksums are not
+  // one for each layer: the reservation stays), not_found (ended), failed_precondition (quarantined,
+  // expired).
+  Result<OperationId> commit(ReservationId reservation, const CommitRequest& what = {});
   void abort(ReservationId reservation);
+  // The caller vouches that the other process writes nothing more to this reservation, which may have ended:
+  // what is quarantined of it returns, and from now on it is as if this process wrote.
+  void writer_stopped(ReservationId reservation);
+  std::vector<WriterView> writers() const;  // other processes that hold slots, by pid
   // The caller gave up storing these pages after `why` (the batch before them did not fit): later misses say
   // so.
   void not_stored(NamespaceId ns, std::span<const Key> keys, StoreOutcome why);

@@ -18,6 +18,7 @@
 #include "model/spec.h"
 #include "os/clock.h"
 #include "os/executor.h"
+#include "os/processes.h"
 
 namespace tiercel {
 
@@ -58,6 +59,8 @@ struct NodeOptions {
   Duration ticket_ttl = std::chrono::seconds(10);
   Duration reservation_ttl = std::chrono::seconds(30);
   Duration operation_deadline = std::chrono::seconds(30);
+  // From an outside writer's exit to the end of its reservations: time to commit what it had finished.
+  Duration writer_grace = std::chrono::milliseconds(500);
   std::uint64_t move_bytes_max = 8ULL << 20;  // moved inside the arena for one store at most
   std::uint32_t operations_max = 4096;        // loads and stores under way; more are refused
   std::uint32_t tickets_max = 65536;
@@ -77,6 +80,7 @@ struct World {
   PageIndex* index = nullptr;  // empty, of index_sizes(); null: the node makes its own
   LeaseTable* readers =
       nullptr;  // of readers of the index in other threads and processes; null: there are none
+  Processes* processes = nullptr;  // where writers of other processes are found; null: there can be none
 };
 
 // Pages of one chain that a call may speak of (first_page, keys, held, length): far beyond any context, and

@@ -33,6 +33,13 @@ namespace tiercel {
 struct Page;
 struct Form;
 
+// Another process that writes into slots.
+struct OutsideWriter {
+  std::uint32_t pid = 0;
+  std::unique_ptr<WatchedProcess> process;
+  bool exited = false;  // as last looked
+};
+
 // How a residence came to leave, as its writer will be told.
 enum class Ending : std::uint8_t { kNone, kStale, kExpired, kAborted, kFailed, kEvicted };
 
@@ -62,7 +69,15 @@ struct Residence {
   std::uint32_t leases = 0;
   std::uint32_t copies = 0;    // tasks under way that use its slots
   std::uint64_t verified = 0;  // bit per shard: whole, once in this residency
-  bool unneeded = false;       // a window record whose last resume point has gone
+  bool prove_first = false;    // not delivered unverified before it was verified once
+  // Other processes that wrote it, and might still; shared by all that they wrote or hold.
+  std::vector<std::shared_ptr<const OutsideWriter>> written_by;
+  bool writer_lives() const {
+    for (const auto& writer : written_by)
+      if (!writer->exited) return true;
+    return false;
+  }
+  bool unneeded = false;  // a window record whose last resume point has gone
   // Readers of the index may hold leases on the cell in which it was shown: to be asked before its slots
   // return.
   bool ask_readers = false;
@@ -239,8 +254,10 @@ struct Reservation {
   NamespaceId ns;
   std::vector<StoreItem> items;
   std::vector<StoreOutcome> outcomes;
-  std::vector<std::uint64_t> residences;
-  bool expired = false;  // quarantined: only to be given back
+  std::vector<std::uint64_t> residences;  // per item: that it holds; 0: none (any more)
+  bool expired = false;                   // quarantined: only to be given back
+  std::shared_ptr<OutsideWriter> writer;  // null: this process writes
+  bool writer_lives() const { return writer != nullptr && !writer->exited; }
 };
 
 // A copy that waits for its turn within the in-flight bytes.
@@ -304,6 +321,8 @@ struct Node::State {
   std::map<OperationId, Load> loads;
   std::map<OperationId, Store> stores;
   std::map<ReservationId, Reservation> reservations;
+  std::map<ReservationId, Reservation> left_behind;  // given up, while their writers may still write
+  std::map<std::uint32_t, std::shared_ptr<OutsideWriter>> outside_writers;  // by pid; not exited
 
   std::shared_ptr<CopyDoneQueue> copies_done;
   std::deque<PendingCopy> pending_copies;
@@ -536,18 +555,35 @@ struct Node::State {
   Admission join(Residence& set, const StoreItem& item, const Writer& writer);
   StoreOutcome refused(const StoreRequest& request, const StoreItem& item, StoreOutcome why);
   Residence& new_residence(const StoreRequest& request, const StoreItem& item, std::vector<SlotId> slots);
+  // What a commit says of the records that it seals.
+  struct Sealing {
+    std::vector<const Arrival*> arrivals;  // per item; null: nothing is said
+    bool trusted = false;
+  };
   void add_store(OperationId id, const StoreRequest& request, std::vector<StoreOutcome> outcomes,
-                 std::vector<std::uint64_t> members, CopyKind kind);
+                 std::vector<std::uint64_t> members, CopyKind kind, const Sealing* sealing = nullptr);
   void store_copy_done(Store& store, std::uint64_t index, const Status& status);
   void shard_written(Residence& residence, ShardId shard);
   bool reattach(Residence& residence);
   void answer_store(Store& store);
   void end_store_if_done(OperationId id);
   void abort_residence(std::uint64_t id, Ending ending);
-  void give_back(Reservation& reservation, Ending ending);
   StoreOutcome outcome_of(const Residence& residence, StoreOutcome so_far) const;
   Presence wanted(const OfferRequest& request, const Form& form, std::uint64_t number,
                   const Page* page) const;
+
+  // -- reservations.cc --
+  Result<std::shared_ptr<OutsideWriter>> outside_writer(std::uint32_t pid);
+  Result<Sealing> sealing_of(const Reservation& reservation, const CommitRequest& what) const;
+  void part_with_missing(Reservation& reservation, const Sealing& sealing);
+  void note_written(const Reservation& reservation, const Sealing& sealing);
+  void give_up(Reservation reservation, Ending ending);     // its slots return, or wait for the writer's exit
+  void give_back(Reservation& reservation, Ending ending);  // nobody will write there any more
+  void let_go(Reservation& reservation, std::size_t item);
+  void quarantine(Residence& residence);
+  void expire_holders(std::uint64_t residence);
+  void writer_exited(const OutsideWriter& writer);
+  std::size_t watch_writers();
 
   // -- lifetime.cc --
   std::size_t expire();

@@ -12,9 +12,10 @@
 namespace tiercel {
 
 std::string_view outcome_name(StoreOutcome outcome) {
-  static constexpr std::array<std::string_view, 13> kNames = {
-      "accepted",     "committed", "already_present", "being_written", "no_room", "too_large", "quota",
-      "rate_limited", "stale",     "expired",         "aborted",       "failed",  "invalid"};
+  static constexpr std::array<std::string_view, 15> kNames = {
+      "accepted",  "committed", "already_present", "being_written", "no_room",
+      "too_large", "quota",     "rate_limited",    "stale",         "expired",
+      "aborted",   "failed",    "invalid",         "not_arrived",   "damaged"};
   return kNames[static_cast<std::size_t>(outcome)];
 }
 
@@ -223,7 +224,7 @@ Result<StoreAnswer> Node::store(const StoreRequest& request) {
 }
 
 void Node::State::add_store(OperationId id, const StoreRequest& request, std::vector<StoreOutcome> outcomes,
-                            std::vector<std::uint64_t> members, CopyKind kind) {
+                            std::vector<std::uint64_t> members, CopyKind kind, const Sealing* sealing) {
   Store& store = stores[id];
   store.id = id;
   store.session = request.session;
@@ -250,104 +251,13 @@ void Node::State::add_store(OperationId id, const StoreRequest& request, std::ve
       copy.copy.engine = form.engine.at({item.cls, item.shard});
       copy.copy.slot = item.slot;
     }
+    if (sealing != nullptr && sealing->arrivals[i] != nullptr) {
+      copy.copy.checksums = sealing->arrivals[i]->checksums;
+      copy.copy.trusted = sealing->trusted;
+    }
     ++store.outstanding;
     queue_copy(std::move(copy), request.after_event);
   }
-}
-
-Result<ReserveAnswer> Node::reserve(StoreRequest request) {
-  State& s = *state_;
-  TIERCEL_RETURN_IF_ERROR(s.check_store(request));
-  ReserveAnswer answer;
-  const ReservationId id(s.next_id());
-  Reservation reservation;
-  reservation.id = id;
-  reservation.session = request.session;
-  reservation.request = request.request;
-  reservation.ns = request.ns;
-  const State::Writer writer = s.writer_of(request, id.value(), true);
-  bool any = false;
-  for (const StoreItem& item : request.items) {
-    const State::Admission admission = s.admit(request, item, writer);
-    answer.outcomes.push_back(admission.outcome);
-    reservation.residences.push_back(admission.residence);
-    any |= admission.outcome == StoreOutcome::kAccepted;
-  }
-  if (!any) return answer;
-  answer.reservation = id;
-  for (std::size_t i = 0; i < reservation.residences.size(); ++i)
-    if (Residence* set = s.residence(reservation.residences[i]); set != nullptr) set->holders.push_back(id);
-  reservation.outcomes = answer.outcomes;
-  reservation.items = std::move(request.items);
-  s.reservations.emplace(id, std::move(reservation));
-  return answer;
-}
-
-std::vector<ArenaSpan> Node::reserved_spans(ReservationId reservation, std::size_t item) const {
-  const auto at = state_->reservations.find(reservation);
-  if (at == state_->reservations.end() || item >= at->second.items.size()) return {};
-  const Residence* set = state_->residence(at->second.residences[item]);
-  if (set == nullptr || set->client_holds == 0) return {};
-  return state_->space.spans(set->pool, set->slots[at->second.items[item].shard.value()]);
-}
-
-Result<OperationId> Node::commit(ReservationId id) {
-  State& s = *state_;
-  const auto at = s.reservations.find(id);
-  if (at == s.reservations.end())
-    return error(Code::kNotFound, "commit: the reservation has ended; reserve again");
-  Reservation reservation = std::move(at->second);
-  s.reservations.erase(at);
-  if (reservation.expired) {
-    s.give_back(reservation, Ending::kExpired);
-    return error(Code::kFailedPrecondition,
-                 "commit: the reservation's deadline has passed, its slots were quarantined and are given "
-                 "back; reserve again");
-  }
-  StoreRequest request;
-  request.session = reservation.session;
-  request.ns = reservation.ns;
-  request.request = reservation.request;
-  for (std::size_t i = 0; i < reservation.items.size(); ++i) {
-    if (reservation.outcomes[i] != StoreOutcome::kAccepted) continue;
-    Residence* set = s.residence(reservation.residences[i]);
-    if (set != nullptr && set->page != nullptr) continue;
-    reservation.outcomes[i] =
-        set != nullptr ? s.outcome_of(*set, StoreOutcome::kStale) : StoreOutcome::kStale;
-  }
-  request.items = reservation.items;
-  const OperationId operation(s.next_id());
-  s.add_store(operation, request, reservation.outcomes, reservation.residences, CopyKind::kSeal);
-  for (const std::uint64_t member : reservation.residences) {
-    Residence* set = s.residence(member);
-    if (set == nullptr) continue;
-    --set->client_holds;
-    s.free_if_unused(*set);
-  }
-  s.end_store_if_done(operation);
-  s.pump();
-  return operation;
-}
-
-// The client will not write any more.
-void Node::State::give_back(Reservation& reservation, Ending ending) {
-  for (const std::uint64_t member : reservation.residences) {
-    Residence* set = residence(member);
-    if (set == nullptr) continue;
-    --set->client_holds;
-    if (set->page != nullptr && set->state != ResidenceState::kResident)
-      abort_residence(member, ending);
-    else
-      free_if_unused(*set);
-  }
-}
-
-void Node::abort(ReservationId id) {
-  const auto at = state_->reservations.find(id);
-  if (at == state_->reservations.end()) return;
-  Reservation reservation = std::move(at->second);
-  state_->reservations.erase(at);
-  state_->give_back(reservation, Ending::kAborted);
 }
 
 void Node::not_stored(NamespaceId ns, std::span<const Key> keys, StoreOutcome why) {
@@ -383,8 +293,10 @@ void Node::State::store_copy_done(Store& store, std::uint64_t index, const Statu
   const OperationId id = store.id;
   Residence* set = residence(store.residences[index]);
   if (!status.ok()) {
-    store.outcomes[index] = StoreOutcome::kFailed;
     if (set != nullptr && set->page != nullptr) abort_residence(set->id, Ending::kFailed);
+    const bool damaged = status.code == Code::kDataCorrupt;
+    stats.damaged_records += damaged ? 1 : 0;
+    stores.at(id).outcomes[index] = damaged ? StoreOutcome::kDamaged : StoreOutcome::kFailed;
   } else if (set != nullptr && (set->page != nullptr || reattach(*set))) {
     store.outcomes[index] = StoreOutcome::kCommitted;
     shard_written(*set, store.shards[index]);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -102,6 +103,29 @@ class FailingDevice final : public Device {
   HostDevice device_;
 };
 
+// Processes that live until the test says otherwise.
+class TestProcesses final : public Processes {
+ public:
+  Result<std::unique_ptr<WatchedProcess>> watch(std::uint32_t pid) override {
+    if (gone.contains(pid)) return error(Code::kNotFound, "the test's process has exited");
+    ++watches;
+    return std::make_unique<One>(*this, pid);
+  }
+  std::set<std::uint32_t> gone;
+  int watches = 0;
+
+ private:
+  class One final : public WatchedProcess {
+   public:
+    One(const TestProcesses& all, std::uint32_t pid) : all_(all), pid_(pid) {}
+    bool exited() override { return all_.gone.contains(pid_); }
+
+   private:
+    const TestProcesses& all_;
+    std::uint32_t pid_;
+  };
+};
+
 struct TestOptions {
   ModelSpec spec;
   std::uint64_t host_bytes = 4 << 20;
@@ -112,6 +136,7 @@ struct TestOptions {
   Executor* executor = nullptr;  // null: copies run at once
   LeaseTable* readers = nullptr;
   PageIndex* index = nullptr;
+  Processes* processes = nullptr;
   std::function<void(NodeOptions&)> adjust;
 };
 
@@ -133,8 +158,8 @@ class TestWorld {
     node_options.policy = PolicyKind::kLru;
     if (options.adjust) options.adjust(node_options);
     Executor& executor = options.executor != nullptr ? *options.executor : inline_;
-    auto opened =
-        Node::open(node_options, World{clock_, executor, arena_, device_, 1, options.index, options.readers});
+    auto opened = Node::open(node_options, World{clock_, executor, arena_, device_, 1, options.index,
+                                                 options.readers, options.processes});
     EXPECT_TRUE(opened) << opened.error().to_string();
     node_ = std::move(*opened);
     session_ = node_->open_session({"test", "salt", {}}).value();

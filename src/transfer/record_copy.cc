@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 #include "base/copy.h"
 #include "base/crc32c.h"
@@ -231,10 +233,23 @@ Status store(const RecordCopy& copy, StoredRecord record, Device& device) {
   return {};
 }
 
-Status seal(StoredRecord record) {
+Status seal(const RecordCopy& copy, StoredRecord record) {
+  TIERCEL_CHECK(copy.checksums.empty() || copy.checksums.size() == record.cls().layers.size());
+  if (copy.trusted && !copy.checksums.empty()) {
+    record.write_header(copy.checksums);
+    return {};
+  }
   std::vector<std::uint32_t> checksums;
   for (const LayerRun& layer : record.cls().layers)
     checksums.push_back(record.checksum(layer, kTouchNothing).value());
+  for (std::size_t i = 0; i < copy.checksums.size(); ++i) {
+    if (copy.checksums[i] == checksums[i] || TIERCEL_FAULT(writer_checksum_ignored)) continue;
+    record.destroy_header();
+    return {
+        Code::kDataCorrupt,
+        fmt::format("seal: layer {} has checksum {:08x} in the arena, its writer says {:08x}; write it again",
+                    record.cls().layers[i].layer, checksums[i], copy.checksums[i])};
+  }
   record.write_header(std::move(checksums));
   return {};
 }
@@ -314,7 +329,7 @@ Status carry_out(const RecordCopy& copy, Arena& arena, Device& device) {
     case CopyKind::kStore:
       return store(copy, record, device);
     case CopyKind::kSeal:
-      return seal(record);
+      return seal(copy, record);
     case CopyKind::kVerify:
       return check_layers(copy, record, kTouchNothing);
     case CopyKind::kLoad:
