@@ -1,0 +1,41 @@
+#include "memory/host_registration.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/sizes.h"
+
+namespace tiercel {
+
+HostRegistration::HostRegistration(HostRegistration&& other) noexcept
+    : registrar_(std::exchange(other.registrar_, nullptr)), ranges_(std::exchange(other.ranges_, {})) {}
+
+HostRegistration& HostRegistration::operator=(HostRegistration&& other) noexcept {
+  HostRegistration now(std::move(other));
+  std::swap(registrar_, now.registrar_);
+  std::swap(ranges_, now.ranges_);
+  return *this;
+}
+
+HostRegistration::~HostRegistration() { end(); }
+
+void HostRegistration::end() {
+  for (; !ranges_.empty(); ranges_.pop_back()) registrar_->unregister_range(ranges_.back());
+}
+
+Result<HostRegistration> HostRegistration::make(HostRegistrar& registrar,
+                                                std::vector<MutableByteView> ranges) {
+  HostRegistration made;
+  made.registrar_ = &registrar;
+  const std::size_t count = ranges.size();
+  for (const MutableByteView range : ranges) {
+    if (const Status status = registrar.register_range(range); !status.ok())
+      return error(status.code, fmt::format("registering range {} of {} ({}): {}", made.ranges_.size() + 1,
+                                            count, format_size(range.size()), status.message));
+    made.ranges_.push_back(range);
+  }
+  return made;
+}
+
+}  // namespace tiercel
