@@ -58,6 +58,10 @@ std::vector<std::uint64_t> sections_of(const TensorShape& tensor) {
   return tensor.sections.empty() ? std::vector{tensor.heads} : tensor.sections;
 }
 
+std::uint64_t sum(const std::vector<std::uint64_t>& sections) {
+  return std::accumulate(sections.begin(), sections.end(), std::uint64_t{0});
+}
+
 struct TensorSides {
   const TensorShape& whole;
   const TensorShape& source;
@@ -70,6 +74,9 @@ std::optional<std::vector<HeadRun>> head_runs(const TensorSides& tensor, const R
   const auto source = sections_of(tensor.source);
   const auto target = sections_of(tensor.target);
   if (whole.size() != source.size() || whole.size() != target.size()) return std::nullopt;
+  if (sum(whole) != tensor.whole.heads || sum(source) != tensor.source.heads ||
+      sum(target) != tensor.target.heads)
+    return std::nullopt;
   std::vector<HeadRun> runs;
   std::uint64_t source_base = 0;
   std::uint64_t target_base = 0;

@@ -45,6 +45,7 @@ Result<Tensors> mamba2(const ModelReader& reader, const Mamba2& shape) {
   TIERCEL_ASSIGN_OR_RETURN(const DType temporal, reader.temporal_dtype());
   Tensors tensors;
   TIERCEL_RETURN_IF_ERROR(reader.append(tensors, "conv", {channels, taps}, conv));
+  tensors.components.back().sections = {inner.value, one_side.value, one_side.value};  // x, B, C
   TIERCEL_RETURN_IF_ERROR(reader.append(tensors, "temporal", {heads, shape.head_dim, shape.state}, temporal));
   return tensors;
 }
@@ -150,6 +151,7 @@ Result<Tensors> gated_delta(const ModelReader& reader) {
   TIERCEL_ASSIGN_OR_RETURN(const DType temporal, reader.temporal_dtype());
   Tensors tensors;
   TIERCEL_RETURN_IF_ERROR(reader.append(tensors, "conv", {channels, taps}, conv));
+  tensors.components.back().sections = {keys.value, keys.value, values.value};  // q, k, v
   TIERCEL_RETURN_IF_ERROR(reader.append(tensors, "temporal", {value_heads, value_dim, key_dim}, temporal));
   return tensors;
 }
@@ -166,6 +168,7 @@ Result<Tensors> kimi_delta(const ModelReader& reader, const ConfigFields& linear
   TIERCEL_ASSIGN_OR_RETURN(const DType temporal, reader.temporal_dtype());
   Tensors tensors;
   TIERCEL_RETURN_IF_ERROR(reader.append(tensors, "conv", {channels, taps}, conv));
+  tensors.components.back().sections = {one.value, one.value, one.value};  // q, k, v
   TIERCEL_RETURN_IF_ERROR(reader.append(tensors, "temporal", {heads, dim, dim}, temporal));
   return tensors;
 }

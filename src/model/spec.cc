@@ -87,14 +87,25 @@ Outcome check_layers(std::string_view field, const std::vector<std::uint32_t>& l
   return {};
 }
 
+Outcome check_sections(std::string_view field, const Component& component) {
+  if (component.sections.empty()) return {};
+  std::optional<std::uint64_t> sum = 0;
+  for (const std::uint64_t section : component.sections) sum = sum ? checked_add(*sum, section) : sum;
+  if (sum != component.shape.front() || component.shape.size() < 2)
+    return fault("{}: sections {} must be together the first of at least two axes, which has {}", field,
+                 fmt::join(component.sections, " + "), component.shape.front());
+  return {};
+}
+
 Outcome check_component(std::string_view where, const Component& component) {
   if (!is_name(component.name))
     return fault("{}: a component's name must be 1 to 64 of a-z, 0-9 and _", where);
   const auto field = fmt::format("{}, component {}", where, component.name);
-  if (component.bytes_per_layer == 0) return fault("{}: bytes must be positive", field);
   if (component.bytes_per_layer > kSizeMax) return fault("{}: bytes pass 2^63 - 1", field);
   if (!component.dtype) {
-    if (!component.shape.empty()) return fault("{}: an opaque component has no shape", field);
+    if (!component.shape.empty() || !component.sections.empty())
+      return fault("{}: an opaque component has no shape and no sections", field);
+    if (component.bytes_per_layer == 0) return fault("{}: bytes must be positive", field);
     return {};
   }
   if (component.shape.empty() || component.shape.size() > 8)
@@ -103,7 +114,7 @@ Outcome check_component(std::string_view where, const Component& component) {
   if (!bytes) return fault("{}: shape {} passes 2^63 - 1 bytes", field, fmt::join(component.shape, " x "));
   if (*bytes != component.bytes_per_layer)
     return fault("{}: {} bytes per layer, but its shape has {}", field, component.bytes_per_layer, *bytes);
-  return {};
+  return check_sections(field, component);
 }
 
 Outcome check_follower(const ModelSpec& spec, std::string_view where, const Group& group) {
@@ -137,6 +148,9 @@ Outcome check_group(const ModelSpec& spec, std::string_view where, const Group& 
     TIERCEL_RETURN_IF_ERROR(check_component(where, component));
     if (!names.insert(component.name).second) return fault("{}: component {} twice", where, component.name);
   }
+  if (std::all_of(group.components.begin(), group.components.end(),
+                  [](const Component& component) { return component.bytes_per_layer == 0; }))
+    return fault("{}: components: bytes must be positive in at least one", where);
   return check_follower(spec, where, group);
 }
 

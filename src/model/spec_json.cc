@@ -108,12 +108,23 @@ Result<std::vector<std::uint32_t>> Reader::layers(std::string_view key) const {
   return layers;
 }
 
+Result<std::vector<std::uint64_t>> read_numbers(const Reader& reader, const char* field) {
+  TIERCEL_ASSIGN_OR_RETURN(const Json* list, reader.list(field));
+  std::vector<std::uint64_t> numbers;
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    TIERCEL_ASSIGN_OR_RETURN(const std::uint64_t number,
+                             reader.number(fmt::format("{}[{}]", field, i), (*list)[i]));
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
 Result<Component> read_component(const Reader& reader) {
-  TIERCEL_RETURN_IF_ERROR(reader.only({"name", "shape", "dtype", "opaque_bytes"}));
+  TIERCEL_RETURN_IF_ERROR(reader.only({"name", "shape", "dtype", "sections", "opaque_bytes"}));
   Component component;
   TIERCEL_ASSIGN_OR_RETURN(component.name, reader.text("name"));
   if (reader.find("opaque_bytes") != nullptr) {
-    for (const char* key : {"shape", "dtype"})
+    for (const char* key : {"shape", "dtype", "sections"})
       if (reader.find(key) != nullptr) return reader.fault(key, "an opaque component has none");
     TIERCEL_ASSIGN_OR_RETURN(component.bytes_per_layer, reader.number("opaque_bytes"));
     return component;
@@ -123,11 +134,9 @@ Result<Component> read_component(const Reader& reader) {
   if (!component.dtype)
     return reader.fault("dtype",
                         fmt::format("wanted bf16, fp16, fp8, f32 or u8, is \"{}\"", printable(dtype)));
-  TIERCEL_ASSIGN_OR_RETURN(const Json* shape, reader.list("shape"));
-  for (std::size_t i = 0; i < shape->size(); ++i) {
-    TIERCEL_ASSIGN_OR_RETURN(const std::uint64_t axis,
-                             reader.number(fmt::format("shape[{}]", i), (*shape)[i]));
-    component.shape.push_back(axis);
+  TIERCEL_ASSIGN_OR_RETURN(component.shape, read_numbers(reader, "shape"));
+  if (reader.find("sections") != nullptr) {
+    TIERCEL_ASSIGN_OR_RETURN(component.sections, read_numbers(reader, "sections"));
   }
   const auto bytes = shape_bytes(component.shape, *component.dtype);
   if (!bytes) return reader.fault("shape", "its bytes pass 2^63 - 1");
@@ -267,6 +276,7 @@ Ordered group_json(const Group& group) {
     if (component.dtype) {
       each["shape"] = component.shape;
       each["dtype"] = dtype_name(*component.dtype);
+      if (!component.sections.empty()) each["sections"] = component.sections;
     } else {
       each["opaque_bytes"] = component.bytes_per_layer;
     }

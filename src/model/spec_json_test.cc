@@ -126,6 +126,8 @@ TEST(SpecJson, EachMistakeIsNamed) {
       {"/groups/0/components/0/shape", {-1}, "groups[0].components[0].shape[0]"},
       {"/groups/0/components/0/shape", {1ULL << 40, 1ULL << 40}, "groups[0].components[0].shape"},
       {"/groups/0/components/0/shape", {1, 1, 1, 1, 1, 1, 1, 1, 1}, "shape"},
+      {"/groups/0/components/0/sections", {1, 1}, "sections 1 + 1 must be together the first"},
+      {"/groups/0/components/0/sections", 3, "groups[0].components[0].sections"},
       {"/groups/0/components/0/opaque_bytes", 4, "groups[0].components[0].shape"},
       {"/groups/0/components/0/bytes", 4, "groups[0].components[0].bytes: unknown key"},
       {"/no_cache_layers", {3}, "no_cache_layers"},

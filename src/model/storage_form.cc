@@ -77,6 +77,7 @@ bool append_layer(const ModelSpec& spec, ClassForm& form, std::uint32_t layer,
       const Component& component = group.components[c];
       const auto length = checked_mul(component.bytes_per_layer, entries_per_record(spec, group, component));
       if (!length) return false;
+      if (*length == 0) continue;  // a component without bytes has no run
       const auto end = checked_add(run.length, *length);
       if (!end || !checked_add(run.offset, *end)) return false;
       run.components.push_back({index, c, run.offset + run.length, *length});
