@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "model/record_runs.h"
 
 namespace tiercel {
 
@@ -49,6 +51,42 @@ Result<DevicePool> layer_first_pool(const ClassForm& cls, ShardId shard, std::ui
     }
   TIERCEL_RETURN_IF_ERROR(validate(pool, cls, kSizeMax));
   return pool;
+}
+
+Result<DevicePool> device_pool_of(const ClassForm& cls, ShardId shard, std::span<const LaidOutPool> pools) {
+  DevicePool out{cls.id, shard, pools.empty() ? 0 : pools.front().layout->pages, {}};
+  std::set<std::uint32_t> groups;
+  for (const LaidOutPool& pool : pools) {
+    const PoolLayout& layout = *pool.layout;
+    if (!groups.insert(layout.shape.group).second)
+      return tl::unexpected(wrong(out, cls, fmt::format("two pools of group {}", layout.shape.group)));
+    if (layout.pages != out.slots)
+      return tl::unexpected(
+          wrong(out, cls,
+                fmt::format("pool {} has {} pages, pool {} has {}: they share their slots", layout.shape.name,
+                            layout.pages, pools.front().layout->shape.name, out.slots)));
+    if (pool.buffers.size() != layout.buffer_bytes.size())
+      return tl::unexpected(
+          wrong(out, cls,
+                fmt::format("pool {} has {} buffers, {} addresses were given", layout.shape.name,
+                            layout.buffer_bytes.size(), pool.buffers.size())));
+    TIERCEL_ASSIGN_OR_RETURN(const std::vector<RecordRun> runs, record_runs(cls, layout));
+    for (const RecordRun& run : runs) {
+      const auto base = checked_add(pool.buffers[run.buffer], run.offset);
+      if (!base)
+        return tl::unexpected(
+            wrong(out, cls, fmt::format("pool {}: its addresses pass 2^63 - 1", layout.shape.name)));
+      out.runs.push_back({run.payload_offset, run.length, *base, run.page});
+    }
+  }
+  for (const std::uint32_t group : cls.groups)
+    if (!groups.contains(group))
+      return tl::unexpected(
+          wrong(out, cls, fmt::format("no pool of group {}: a record holds all groups of its class", group)));
+  std::sort(out.runs.begin(), out.runs.end(),
+            [](const DeviceRun& a, const DeviceRun& b) { return a.payload_offset < b.payload_offset; });
+  if (Status status = validate(out, cls, kSizeMax); !status.ok()) return tl::unexpected(std::move(status));
+  return out;
 }
 
 std::uint64_t end_address(const DevicePool& pool) {
