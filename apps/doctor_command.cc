@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -97,11 +100,10 @@ std::string report_text(const Machine& machine, const std::vector<Check>& checks
   const std::string_view plain = colour ? "\x1b[0m" : "";
   std::size_t width = 0;
   for (const Check& check : checks) width = std::max(width, check.name.size());
-  std::string out = fmt::format("Linux {}, {}, {}{} of {} usable, user {}\n", printable(machine.kernel),
-                                printable(machine.architecture), machine.processors,
-                                machine.processors == 1 ? " processor" : " processors",
-                                machine.processor.empty() ? "an unknown model" : printable(machine.processor),
-                                machine.user);
+  std::string out = fmt::format(
+      "Linux {}, {}, {} processor{}{}, user {}\n", printable(machine.kernel), printable(machine.architecture),
+      machine.processors, machine.processors == 1 ? "" : "s",
+      machine.processor.empty() ? "" : fmt::format(" ({})", printable(machine.processor)), machine.user);
   for (const Check& check : checks) {
     out +=
         fmt::format("  {}{:<7}{}  {:<{}}  {}\n", colour ? colour_of(check.state) : "",
@@ -116,7 +118,9 @@ int run_doctor(const DoctorArguments& arguments) {
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is then an error, which is what is asked for
   const LinuxMachineCalls calls;
   const LinuxMappingCalls mappings;
-  const Machine machine = look_at_machine({{}, calls, mappings}, arguments.path);
+  std::error_code failure;
+  const std::filesystem::path folder = std::filesystem::canonical(arguments.path, failure);
+  const Machine machine = look_at_machine({{}, calls, mappings}, failure ? arguments.path : folder.string());
   const std::vector<Check> checks = check_machine(machine);
   const std::string text =
       arguments.json ? report_json(machine, checks) : report_text(machine, checks, stdout_wants_colour());

@@ -219,8 +219,9 @@ std::vector<std::uint64_t> ids_in(std::string_view list) {
   std::vector<std::uint64_t> ids;
   while (!list.empty()) {
     std::string_view range = take_until(list, ',');
+    const bool single = range.find('-') == std::string_view::npos;
     const auto first = decimal(take_until(range, '-'));
-    const auto last = range.empty() ? first : decimal(range);
+    const auto last = single ? first : decimal(range);
     if (!first || !last || *last < *first || *last >= kIdsMax) return {};
     for (std::uint64_t id = *first; id <= *last; ++id) ids.push_back(id);
     if (ids.size() > kIdsMax) return {};
