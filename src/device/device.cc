@@ -16,7 +16,46 @@ Status check_range(std::string_view what, std::uint64_t address, std::uint64_t l
   return {Code::kIoError, fmt::format("device {} of {} bytes at address {} is outside its {} bytes", what,
                                       length, address, size_bytes)};
 }
+
+class EndedEvent final : public DeviceEvent {
+ public:
+  explicit EndedEvent(Status status) : status_(std::move(status)) {}
+  Result<bool> done() override {
+    if (!status_.ok()) return tl::unexpected(status_);
+    return true;
+  }
+  Status wait() override { return status_; }
+
+ private:
+  Status status_;
+};
+
+// Each copy is over when submit() returns.
+class ImmediateStream final : public DeviceStream {
+ public:
+  explicit ImmediateStream(Device& device) : device_(device) {}
+  Status submit(CopyDirection direction, std::span<const DeviceCopy> copies) override {
+    for (const DeviceCopy& copy : copies) {
+      if (!status_.ok()) break;
+      status_ = direction == CopyDirection::kToDevice
+                    ? device_.write(copy.address, ByteView(copy.host, copy.length))
+                    : device_.read(copy.address, MutableByteView(copy.host, copy.length));
+    }
+    return status_;
+  }
+  Result<std::unique_ptr<DeviceEvent>> record() override { return std::make_unique<EndedEvent>(status_); }
+  Status follow(DeviceEvent& event) override { return event.wait(); }
+  Status drain() override { return status_; }
+
+ private:
+  Device& device_;
+  Status status_;
+};
 }  // namespace
+
+Result<std::unique_ptr<DeviceStream>> Device::open_stream() {
+  return std::make_unique<ImmediateStream>(*this);
+}
 
 HostDevice::HostDevice(std::uint64_t bytes) : own_(bytes), bytes_(own_) {}
 

@@ -5,11 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "device/device_stream.h"
+#include "device/host_registration.h"
 
 namespace tiercel {
 
@@ -30,6 +33,12 @@ class Device {
     static_cast<void>(length);
     return {};
   }
+  // Copies that go on beside this thread; the device must outlive the stream. Unless a device says otherwise
+  // its streams are as good as read() and write(): submit() returns when the bytes are there.
+  // Errors: whatever keeps the device from opening one more.
+  virtual Result<std::unique_ptr<DeviceStream>> open_stream();
+  // What pins host memory for this device's own copies; null: it needs none, or cannot. Lives as the device.
+  virtual HostRegistrar* host_registrar() { return nullptr; }
 };
 
 // Host memory that stands for a device: its own, or somebody else's mapping (which must outlive it).
