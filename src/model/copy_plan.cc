@@ -99,7 +99,7 @@ std::optional<std::vector<HeadRun>> head_runs(const TensorSides& tensor, const R
 }
 
 // Neighbouring sections that stay neighbours are one run.
-std::vector<HeadRun> merged(std::vector<HeadRun> runs) {
+std::vector<HeadRun> merged(const std::vector<HeadRun>& runs) {
   std::vector<HeadRun> out;
   for (const HeadRun& run : runs) {
     if (run.count == 0) continue;
@@ -252,7 +252,7 @@ class Planning final {
       return fault(fmt::format("{} heads of {} ranks and {} of {} are no cuts of {} heads",
                                tensor.source.heads, ranks_.source_ranks, tensor.target.heads,
                                ranks_.target_ranks, tensor.whole.heads));
-    runs_.push_back(merged(std::move(*runs)));
+    runs_.push_back(merged(*runs));
     return {};
   }
 

@@ -151,7 +151,7 @@ Status check_component_orders(const Layout& layout) {
 std::string_view axis_name(Axis axis) { return kAxisNames.at(static_cast<std::size_t>(axis)); }
 
 std::span<const Layout> named_layouts() {
-  static const std::vector<Layout> layouts = [] {
+  static const std::vector<Layout> kLayouts = [] {
     std::vector<Layout> all;
     for (const NamedText& named : kNamed) {
       all.push_back(read_layout(named.text).value());
@@ -159,7 +159,7 @@ std::span<const Layout> named_layouts() {
     }
     return all;
   }();
-  return layouts;
+  return kLayouts;
 }
 
 Result<Layout> layout_from_text(std::string_view text) {
