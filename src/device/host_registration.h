@@ -9,17 +9,9 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "memory/registered_ranges.h"  // HostRegistrar
 
 namespace tiercel {
-
-// One range at a time, as a driver does it.
-class HostRegistrar {
- public:
-  virtual ~HostRegistrar() = default;
-  // Errors: resource_exhausted or io_error with the driver's own words.
-  virtual Status register_range(MutableByteView range) = 0;
-  virtual void unregister_range(MutableByteView range) = 0;
-};
 
 struct RegistrationChunks {
   // Longest range; drivers keep bookkeeping for each of its pages and refuse ranges of hundreds of GiB.

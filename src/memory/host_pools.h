@@ -15,7 +15,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 #include "memory/host_pool_plan.h"
-#include "memory/host_registration.h"
+#include "memory/registered_ranges.h"
 #include "os/mapping.h"
 
 namespace tiercel {
@@ -125,7 +125,7 @@ class HostPoolGroup final {
   HostPoolPlan plan_;
   Mapping mapping_;
   std::vector<MutableByteView> external_;
-  HostRegistration registration_;  // ends before the memory does
+  RegisteredRanges registration_;  // ends before the memory does
 };
 
 }  // namespace tiercel

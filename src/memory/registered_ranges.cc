@@ -1,4 +1,4 @@
-#include "memory/host_registration.h"
+#include "memory/registered_ranges.h"
 
 #include <utility>
 
@@ -8,25 +8,25 @@
 
 namespace tiercel {
 
-HostRegistration::HostRegistration(HostRegistration&& other) noexcept
+RegisteredRanges::RegisteredRanges(RegisteredRanges&& other) noexcept
     : registrar_(std::exchange(other.registrar_, nullptr)), ranges_(std::exchange(other.ranges_, {})) {}
 
-HostRegistration& HostRegistration::operator=(HostRegistration&& other) noexcept {
-  HostRegistration now(std::move(other));
+RegisteredRanges& RegisteredRanges::operator=(RegisteredRanges&& other) noexcept {
+  RegisteredRanges now(std::move(other));
   std::swap(registrar_, now.registrar_);
   std::swap(ranges_, now.ranges_);
   return *this;
 }
 
-HostRegistration::~HostRegistration() { end(); }
+RegisteredRanges::~RegisteredRanges() { end(); }
 
-void HostRegistration::end() {
+void RegisteredRanges::end() {
   for (; !ranges_.empty(); ranges_.pop_back()) registrar_->unregister_range(ranges_.back());
 }
 
-Result<HostRegistration> HostRegistration::make(HostRegistrar& registrar,
+Result<RegisteredRanges> RegisteredRanges::make(HostRegistrar& registrar,
                                                 std::vector<MutableByteView> ranges) {
-  HostRegistration made;
+  RegisteredRanges made;
   made.registrar_ = &registrar;
   const std::size_t count = ranges.size();
   for (const MutableByteView range : ranges) {

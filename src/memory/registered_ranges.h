@@ -22,16 +22,16 @@ class HostRegistrar {
   virtual void unregister_range(MutableByteView range) = 0;
 };
 
-class HostRegistration final {
+class RegisteredRanges final {
  public:
-  HostRegistration() = default;  // of nothing
-  HostRegistration(HostRegistration&& other) noexcept;
-  HostRegistration& operator=(HostRegistration&& other) noexcept;
-  ~HostRegistration();
+  RegisteredRanges() = default;  // of nothing
+  RegisteredRanges(RegisteredRanges&& other) noexcept;
+  RegisteredRanges& operator=(RegisteredRanges&& other) noexcept;
+  ~RegisteredRanges();
 
   // All ranges are registered, in order; when one is refused, those before it are unregistered, last first.
   // Errors: the registrar's, with the range's number. Lives: the registrar and the memory must outlive it.
-  static Result<HostRegistration> make(HostRegistrar& registrar, std::vector<MutableByteView> ranges);
+  static Result<RegisteredRanges> make(HostRegistrar& registrar, std::vector<MutableByteView> ranges);
 
   const std::vector<MutableByteView>& ranges() const { return ranges_; }
 
