@@ -22,8 +22,14 @@ def text_of(*parts):
         return re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
 
 
+def all_headers():
+    """The C headers, one behind the other: what declares calls and values."""
+    folder = os.path.join(INCLUDE, "tiercel")
+    return "\n".join(text_of(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".h"))
+
+
 def declared_calls():
-    return sorted(set(re.findall(r"\bTIERCEL_API\b[^;]*?\b(tiercel_\w+)\s*\(", text_of(INCLUDE, "tiercel", "tiercel.h"))))
+    return sorted(set(re.findall(r"\bTIERCEL_API\b[^;]*?\b(tiercel_\w+)\s*\(", all_headers())))
 
 
 def exported(library):
@@ -52,7 +58,7 @@ def measured(compiler, types):
         lines.append(f'printf("struct {name} %zu\\n", sizeof({name}));')
         for field in fields:
             lines.append(f'printf("field {name}.{field} %zu %zu\\n", offsetof({name}, {field}), sizeof((({name} *)0)->{field}));')
-    constants = re.findall(r"\b(TIERCEL_[A-Z0-9_]+)\s*=", types) + re.findall(r"#define (TIERCEL_[A-Z0-9_]+) \S", types)
+    constants = re.findall(r"\b(TIERCEL_[A-Z0-9_]+)\s*=", types) + re.findall(r"#define (TIERCEL_(?!API\b)[A-Z0-9_]+) \S", types)
     for name in constants:
         lines.append(f'printf("constant {name} %llu\\n", (unsigned long long)({name}));')
     lines += ["return 0;", "}"]
@@ -66,7 +72,7 @@ def measured(compiler, types):
 
 def main():
     compiler, library = sys.argv[1:3]
-    calls, types, findings = declared_calls(), text_of(INCLUDE, "tiercel", "types.h"), []
+    calls, types, findings = declared_calls(), all_headers(), []
     symbols = exported(library)
     findings += [f"{name}: declared, but not exported" for name in calls if name not in symbols]
     findings += [f"{name}: exported, but not declared" for name in symbols if name not in calls]

@@ -365,7 +365,18 @@ static void reserve_all(void) {
   }
   EXPECT(bytes == kFullBytes);
   tiercel_operation* operation = NULL;
-  OK(tiercel_commit(reservation, NULL, &operation, &error));
+  FAILS(TIERCEL_FAILED_PRECONDITION,
+        tiercel_reservation_segments(reservation, 0, "layer_first", NULL, 0, &count, &error));
+  const uint8_t nine[] = "123456789"; /* whose sum everybody names */
+  EXPECT(tiercel_crc32c(nine, 9, 0) == 0xe3069283u);
+  EXPECT(tiercel_crc32c(nine + 4, 5, tiercel_crc32c(nine, 4, 0)) == 0xe3069283u);
+  OK(tiercel_writer_stopped(reservation, &error));
+  tiercel_writer_info writers[4];
+  OK(tiercel_writers_read(node, writers, 4, &count, &error));
+  EXPECT(count == 0);
+  const tiercel_arrival arrival = {.item = 0};
+  const tiercel_commit_options named = {.size = sizeof named, .arrivals = &arrival, .arrival_count = 1};
+  OK(tiercel_commit(reservation, &named, &operation, &error));
   OK(tiercel_operation_wait(operation, TIERCEL_COMPLETION_VISIBLE, 10 * SECOND, &error));
   tiercel_operation_release(operation);
   FAILS(TIERCEL_NOT_FOUND, tiercel_commit(reservation, NULL, NULL, &error));

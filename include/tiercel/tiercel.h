@@ -1,4 +1,5 @@
-/* Tiercel: a hierarchical KV cache for LLM serving. The stable C ABI, version 1; the values are in types.h.
+/* Tiercel: a hierarchical KV cache for LLM serving. The stable C ABI, version 1; the values are in types.h
+ * and writers.h.
  *
  * What a program does: open a node, a session, the model's form and a namespace; register the engine's
  * memory; make keys from tokens; match, load, and store what was computed. Everything of a node lives in this
@@ -31,6 +32,7 @@
 #define TIERCEL_TIERCEL_H
 
 #include <tiercel/types.h>
+#include <tiercel/writers.h>
 
 #if defined(__GNUC__)
 #define TIERCEL_API __attribute__((visibility("default")))
@@ -290,8 +292,15 @@ TIERCEL_API tiercel_status tiercel_store(tiercel_namespace* ns, const tiercel_st
 TIERCEL_API tiercel_status tiercel_offer(tiercel_namespace* ns, const tiercel_offer_options* options,
                                          uint64_t* wanted, tiercel_error* error);
 /* For writers that put bytes into the arena themselves: room for the items, seen by nobody until commit. Item
- * sources, after_event, deadline and cq are not read; the deadline is the node's reservation_ttl. Errors: as
- * tiercel_store. */
+ * sources, after_event, deadline and cq are not read; the deadline is the node's reservation_ttl.
+ * writer_pid: another process writes, which has mapped the arena's file (docs/guide/outside-writers.md). What
+ * it holds and was not committed is never used again while it lives: at the deadline, at abort, and at the
+ * end of request or session it is quarantined, charged to the session, until that process has exited (noticed
+ * by the control thread within a tick, or by tiercel_poll) or tiercel_writer_stopped says that it writes no
+ * more. When it exits the deadline comes near (writer_grace): what it had finished can be committed until
+ * then. Errors: as tiercel_store; for a writer also not_found (it has exited), invalid_argument (this very
+ * process, no process), resource_exhausted (descriptors), failed_precondition (the arena is not shared
+ * memory), unsupported (the kernel has no pidfd). */
 TIERCEL_API tiercel_status tiercel_reserve(tiercel_namespace* ns, const tiercel_store_options* options,
                                            tiercel_outcome* outcomes, tiercel_reservation** reservation,
                                            tiercel_error* error);
@@ -301,8 +310,28 @@ TIERCEL_API tiercel_status tiercel_reserve(tiercel_namespace* ns, const tiercel_
 TIERCEL_API tiercel_status tiercel_reservation_spans(const tiercel_reservation* reservation, uint64_t item,
                                                      tiercel_segment* spans, uint64_t capacity,
                                                      uint64_t* count, tiercel_error* error);
-/* Checksums and publishes all items: an operation like a store's. Options may be NULL.
- * Errors: not_found (ended before), failed_precondition (its deadline passed; the slots are given back). */
+/* The same as pieces of the arena's file, for another process: in the byte order of the writer's layout, a
+ * name or an axis order ("layer_first", "page_first", "record" …: docs/guide/layouts.md; NULL: record order),
+ * each piece one run of one component of one layer on both sides. The pieces are together the payload, each
+ * byte once. Errors: also failed_precondition: the arena is private memory, open the node with memory_kind
+ * TIERCEL_MEMORY_SHARED; invalid_argument: the layout; resource_exhausted: more than 2^22 pieces.
+ * Cost: O(pieces). */
+TIERCEL_API tiercel_status tiercel_reservation_segments(const tiercel_reservation* reservation, uint64_t item,
+                                                        const char* layout, tiercel_file_segment* segments,
+                                                        uint64_t capacity, uint64_t* count,
+                                                        tiercel_error* error);
+/* CRC-32C of bytes; with the sum of earlier bytes as `before` (else 0), of both in a row. Pure. */
+TIERCEL_API uint32_t tiercel_crc32c(const void* data, uint64_t size, uint32_t before);
+/* Checksums and publishes what has arrived, in place: an operation like a store's; the reservation has ended.
+ * Options may be NULL: everything has arrived. With arrivals only what they name: the rest ends as
+ * not_arrived, and with it every class-set of which it is a part. To name an item is to promise that nobody
+ * writes to it any more. A page becomes visible when its required class-sets are whole. The writer's
+ * checksums are compared with those of the bytes (damaged: the item is not visible), or trusted without
+ * reading the payload. No byte is delivered by right of trust: a record with trusted checksums, or of another
+ * process, is verified before anything of it is delivered unverified, whatever the node's verification, and
+ * as long as that process lives. Errors: not_found (ended before), failed_precondition (its deadline passed;
+ * the slots are given back, or when the outside writer has exited), invalid_argument (an item named twice or
+ * not there, checksums that are not one for each layer; the reservation stays). */
 TIERCEL_API tiercel_status tiercel_commit(tiercel_reservation* reservation,
                                           const tiercel_commit_options* options,
                                           tiercel_operation** operation, tiercel_error* error);
@@ -312,8 +341,16 @@ TIERCEL_API tiercel_status tiercel_commit(tiercel_reservation* reservation,
 TIERCEL_API tiercel_status tiercel_attach(tiercel_reservation* reservation,
                                           const tiercel_commit_options* options,
                                           tiercel_operation** operation, tiercel_error* error);
-/* Gives the room back; nothing is stored. Idempotent; success after a commit, too, with no effect. */
+/* Gives the room back; nothing is stored. The caller vouches for writers in this process only: what another
+ * one may write to is quarantined. Idempotent; success after a commit, too, with no effect. */
 TIERCEL_API tiercel_status tiercel_abort(tiercel_reservation* reservation, tiercel_error* error);
+/* The caller vouches that the outside writer writes nothing more to this reservation, before or after its
+ * end: what is quarantined of it returns now, and abort frees at once. Idempotent; without such a writer no
+ * effect. */
+TIERCEL_API tiercel_status tiercel_writer_stopped(tiercel_reservation* reservation, tiercel_error* error);
+/* Other processes that hold slots, by pid. */
+TIERCEL_API tiercel_status tiercel_writers_read(tiercel_node* node, tiercel_writer_info* writers,
+                                                uint64_t capacity, uint64_t* count, tiercel_error* error);
 TIERCEL_API void tiercel_reservation_release(
     tiercel_reservation* reservation); /* aborts what was not committed */
 

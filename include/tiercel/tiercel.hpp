@@ -348,9 +348,25 @@ class Reservation {
   Result<std::vector<tiercel_segment>> spans(std::uint64_t item) const {
     return detail::list_of<std::vector<tiercel_segment>>(tiercel_reservation_spans, get(), item);
   }
+  // Of the arena's file, in the byte order of the layout; null: record order.
+  Result<std::vector<tiercel_file_segment>> segments(std::uint64_t item, const char* layout = nullptr) const {
+    return detail::list_of<std::vector<tiercel_file_segment>>(tiercel_reservation_segments, get(), item,
+                                                              layout);
+  }
   Result<Operation> commit(const tiercel_commit_options* options = nullptr) {
     return detail::made<Operation>(tiercel_commit, get(), options);
   }
+  // Nothing arrived: abort() is the call.
+  Result<Operation> commit(std::span<const tiercel_arrival> arrived,
+                           tiercel_commit_options options = sized<tiercel_commit_options>()) {
+    if (arrived.empty())
+      return Status{TIERCEL_INVALID_ARGUMENT, "commit: nothing has arrived; abort the reservation"};
+    options.arrivals = arrived.data();
+    options.arrival_count = arrived.size();
+    return commit(&options);
+  }
+  // The caller vouches that the writer in another process writes nothing more.
+  Status writer_stopped() { return detail::call(tiercel_writer_stopped, get()); }
   Result<Operation> attach(const tiercel_commit_options* options = nullptr) {
     return detail::made<Operation>(tiercel_attach, get(), options);
   }
@@ -451,11 +467,14 @@ class Namespace {
     if (!status.ok()) return status;
     return wanted;
   }
-  Result<Reserved> reserve(std::span<const tiercel_store_item> items, std::uint64_t request = 0) {
+  // writer_pid: of the process that will write, if it is another one.
+  Result<Reserved> reserve(std::span<const tiercel_store_item> items, std::uint64_t request = 0,
+                           std::uint32_t writer_pid = 0) {
     auto options = sized<tiercel_store_options>();
     options.items = items.data();
     options.item_count = items.size();
     options.request = request;
+    options.writer_pid = writer_pid;
     Reserved reserved{{}, std::vector<tiercel_outcome>(items.size())};
     auto reservation = detail::made<Reservation>(tiercel_reserve, get(), &options, reserved.outcomes.data());
     if (!reservation) return reservation.status();
@@ -577,6 +596,9 @@ class Node {
   }
   Status resume() { return detail::call(tiercel_resume, get()); }
   Result<tiercel_stats> stats() const { return detail::value_of<tiercel_stats>(tiercel_stats_read, get()); }
+  Result<std::vector<tiercel_writer_info>> writers() const {
+    return detail::list_of<std::vector<tiercel_writer_info>>(tiercel_writers_read, get());
+  }
   // The part of `into` that was filled; *lost, when not null: dropped since the last call.
   Result<std::span<tiercel_cache_event>> drain_events(std::span<tiercel_cache_event> into,
                                                       std::uint64_t* lost = nullptr) {

@@ -1,5 +1,5 @@
-/* Values of the C ABI of Tiercel: codes, kinds, option and result structs. Include tiercel.h, which says what
- * the calls do with them.
+/* Values of the C ABI of Tiercel: codes, kinds, option and result structs (those of reservations and commits
+ * are in writers.h). Include tiercel.h, which says what the calls do with them.
  *
  * Rules that hold for all of them:
  *   - Sizes, counts and lengths are 64 bits wide. Lengths and page numbers count whole pages; tokens and
@@ -160,6 +160,7 @@ typedef struct tiercel_node_options {
   tiercel_threading threading;
   tiercel_memory_kind memory_kind;
   tiercel_host_mode host_mode;
+  uint64_t writer_grace_ns; /* from an outside writer's exit to the end of its reservations */
 } tiercel_node_options;
 
 typedef struct tiercel_session_options {
@@ -521,29 +522,9 @@ typedef struct tiercel_store_options {
   uint64_t deadline_ns; /* 0: the node's operation_deadline */
   tiercel_cq* cq;
   uint64_t user_data;
+  uint32_t writer_pid; /* tiercel_reserve: the process that will write, if another one; 0: this one */
+  uint32_t reserved;
 } tiercel_store_options;
-typedef struct tiercel_commit_options {
-  uint64_t size;
-  tiercel_cq* cq;
-  uint64_t user_data;
-} tiercel_commit_options;
-
-typedef uint32_t tiercel_outcome; /* of one store item */
-enum {
-  TIERCEL_ITEM_ACCEPTED = 0,
-  TIERCEL_ITEM_COMMITTED = 1,       /* its bytes are in the cache; visible when the rest of its page is */
-  TIERCEL_ITEM_ALREADY_PRESENT = 2, /* bytes untouched, counts as a use */
-  TIERCEL_ITEM_BEING_WRITTEN = 3,   /* by somebody else, or by an earlier item of the batch */
-  TIERCEL_ITEM_NO_ROOM = 4,
-  TIERCEL_ITEM_TOO_LARGE = 5,
-  TIERCEL_ITEM_QUOTA = 6,
-  TIERCEL_ITEM_RATE_LIMITED = 7,
-  TIERCEL_ITEM_STALE = 8, /* page removed or replaced, namespace cleared, weights updated since */
-  TIERCEL_ITEM_EXPIRED = 9,
-  TIERCEL_ITEM_ABORTED = 10,
-  TIERCEL_ITEM_FAILED = 11,
-  TIERCEL_ITEM_INVALID = 12 /* class, shard, slot, bytes, length or parent make no sense */
-};
 
 typedef uint32_t tiercel_offer_event;
 enum { TIERCEL_OFFER_COMPUTED = 1, TIERCEL_OFFER_HIT = 2, TIERCEL_OFFER_LEAVING = 3 };
@@ -679,6 +660,8 @@ typedef struct tiercel_stats {
   tiercel_page_kind page_kind;
   uint32_t off; /* not 0: switched off by TIERCEL_OFF */
   uint32_t reserved;
+  uint64_t records_copied_in;        /* since open: payloads that a store moved into the cache */
+  uint64_t records_written_in_place; /* since open: committed where their writer had put them, unmoved */
 } tiercel_stats;
 
 /* What is known of one page. */

@@ -267,6 +267,17 @@ class Caller {
     if (reservation_ == nullptr) return;
     auto options = sized<tiercel_commit_options>();
     options.cq = cq_;
+    const std::uint32_t sums[3] = {input_.number32(), 0, 0};
+    tiercel_arrival arrivals[2] = {};
+    for (tiercel_arrival& arrival : arrivals) {
+      arrival.item = input_.u8() % 4 == 0 ? input_.number() : input_.u8() % 4;
+      arrival.checksum_count = input_.u8() % 4;
+      arrival.checksums = sums;
+    }
+    options.arrivals = arrivals;
+    options.arrival_count = input_.u8() % 3;
+    options.trust_checksums = input_.u8() % 2;
+    if (input_.u8() % 4 == 0) must(tiercel_writer_stopped(reservation_, nullptr));
     tiercel_segment spans[4];
     std::uint64_t count = 0;
     if (tiercel_reservation_spans(reservation_, input_.number(), spans, 4, &count, nullptr) == TIERCEL_OK)

@@ -47,7 +47,7 @@ Result<std::shared_ptr<Core>> Core::open(const CoreOptions& options) {
   const std::uint64_t seed = options.seed != 0 ? options.seed : random_not_zero();
   TIERCEL_RETURN_IF_ERROR(core->open_index(grant, seed));
   World world{core->clock_, *core->executor_,   core->arena_->extents(), core->memory_,
-              seed,         core->index_.get(), &*core->readers_};
+              seed,         core->index_.get(), &*core->readers_,        &core->processes_};
   TIERCEL_ASSIGN_OR_RETURN(std::unique_ptr<Node> node, Node::open(options.node, world));
   core->peek([&](Live& live) {
     live.node = std::move(node);

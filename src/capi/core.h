@@ -22,6 +22,7 @@
 #include "memory/mapped_arena.h"
 #include "node/node.h"
 #include "os/clock.h"
+#include "os/processes.h"
 #include "os/thread_annotations.h"
 
 namespace tiercel::capi {
@@ -116,6 +117,7 @@ class Core final {
 
   // Constant after open.
   SteadyClock clock_;
+  LinuxProcesses processes_;
   EngineMemory memory_;
   Wake wake_;
   const bool caller_drives_;

@@ -5,14 +5,18 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <tiercel/types.h>
 
 #include "capi/answer.h"
+#include "capi/arena_segments.h"
 #include "capi/core.h"
 #include "capi/form_table.h"
 #include "capi/process.h"
@@ -113,6 +117,10 @@ struct tiercel_reservation {
   };
   std::vector<Item> items;
   bool ended = false;  // committed or aborted; behind the core's lock
+  // By class and layout, made when first asked for; behind the core's lock.
+  mutable std::map<std::pair<std::uint32_t, std::string>,
+                   std::shared_ptr<const std::vector<tiercel::capi::Fragment>>>
+      fragments;
 };
 struct tiercel_cq {
   static constexpr std::uint64_t kKind = tiercel_node::kKind + 9;

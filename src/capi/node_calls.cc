@@ -24,7 +24,7 @@ const char* tiercel_reason_name(tiercel_reason reason) {
 }
 
 const char* tiercel_outcome_name(tiercel_outcome outcome) {
-  return outcome <= TIERCEL_ITEM_INVALID ? outcome_name(static_cast<StoreOutcome>(outcome)).data()
+  return outcome <= TIERCEL_ITEM_DAMAGED ? outcome_name(static_cast<StoreOutcome>(outcome)).data()
                                          : "unknown";
 }
 
@@ -96,6 +96,7 @@ Answer read_node_options(const tiercel_node_options* options, CoreOptions& core)
   set(node.ticket_ttl, given.ticket_ttl_ns);
   set(node.reservation_ttl, given.reservation_ttl_ns);
   set(node.operation_deadline, given.operation_deadline_ns);
+  set(node.writer_grace, given.writer_grace_ns);
   if (given.client_share < 0 || given.client_share > 0) node.client_share = given.client_share;
   set(node.operations_max, given.operations_max);
   set(node.tickets_max, given.tickets_max);

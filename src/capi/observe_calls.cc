@@ -118,6 +118,8 @@ void copy_counts(const Stats& stats, tiercel_stats& out) {
   out.damaged_records = stats.damaged_records;
   out.verified_bytes = stats.verified_bytes;
   out.unverified_bytes = stats.unverified_bytes;
+  out.records_copied_in = stats.records_copied_in;
+  out.records_written_in_place = stats.records_written_in_place;
   out.loads = stats.loads;
   out.loads_shortened = stats.loads_shortened;
   out.loads_failed = stats.loads_failed;

@@ -198,6 +198,8 @@ tiercel_status tiercel_suspend(tiercel_node* node, const tiercel_commit_options*
     TIERCEL_RETURN_UNLESS_OK(check(node));
     tiercel_commit_options given{};
     TIERCEL_RETURN_UNLESS_OK(read_optional("suspend", options, given));
+    TIERCEL_RETURN_UNLESS_OK(check_reserved("suspend: arrivals", given.arrival_count));
+    TIERCEL_RETURN_UNLESS_OK(check_reserved("suspend", given.reserved));
     Start start;
     TIERCEL_RETURN_UNLESS_OK(
         start.prepare(node->core, OperationKind::kSuspend, given.cq, given.user_data, operation != nullptr));
