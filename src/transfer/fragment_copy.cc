@@ -20,9 +20,9 @@ struct Walk {
   std::uint64_t length = 0;
 };
 
-Walk walk_of(const CopyNest& nest, ChecksumOrder order) {
+Walk walk_of(const CopyNest& nest, PlanSide order) {
   const auto step = [order](const CopyLoop& loop) {
-    return order == ChecksumOrder::kSource ? loop.source_step : loop.target_step;
+    return order == PlanSide::kSource ? loop.source_step : loop.target_step;
   };
   std::vector<CopyLoop> loops(nest.loops.begin(), nest.loops.begin() + nest.loop_count);
   std::erase_if(loops, [](const CopyLoop& loop) { return loop.count == 1; });
@@ -200,7 +200,7 @@ void copy_pieces(const CopyPlan& plan, const CopyNest& nest, const Walk& walk, N
 
 void detail::copy_fragments_by(CopyBody body, const CopyPlan& plan, const CopyNest& nest, NestMemory memory,
                                GranuleLists granules, WritePath path) {
-  const Walk walk = walk_of(nest, ChecksumOrder::kTarget);
+  const Walk walk = walk_of(nest, PlanSide::kTarget);
   if (walk.length < kTiny) return copy_tiny(plan, nest, walk, memory, granules);
   copy_pieces(plan, nest, walk, memory, granules, false, [=](const Piece& piece, ByteView next) {
     copy_by(body, piece.to, ByteView(piece.from, piece.length), path, next);
@@ -213,7 +213,7 @@ void copy_fragments(const CopyPlan& plan, const CopyNest& nest, NestMemory memor
 }
 
 void copy_fragments(const CopyPlan& plan, const CopyNest& nest, NestMemory memory, GranuleLists granules,
-                    WritePath path, ChecksumOrder order, std::span<std::uint32_t> sums) {
+                    WritePath path, PlanSide order, std::span<std::uint32_t> sums) {
   TIERCEL_CHECK(sums.size() == granules.source.size());
   const Walk walk = walk_of(nest, order);
   if (walk.length < kTiny) return copy_tiny_summed(plan, nest, walk, memory, granules, sums);
@@ -224,9 +224,31 @@ void copy_fragments(const CopyPlan& plan, const CopyNest& nest, NestMemory memor
   });
 }
 
+void sum_fragments(const CopyPlan& plan, const CopyNest& nest, PlanSide side, const std::byte* memory,
+                   GranuleLists granules, PlanSide order, std::span<std::uint32_t> sums) {
+  TIERCEL_CHECK(sums.size() == granules.source.size());
+  const Walk walk = walk_of(nest, order);
+  ByteView open;  // what lies together is summed as one
+  std::size_t owner = 0;
+  const auto sum_open = [&] {
+    if (!open.empty()) sums[owner] = crc32c(open, sums[owner]);
+  };
+  for_all_runs(plan, nest, walk, granules, [&](std::size_t granule, std::uint64_t from, std::uint64_t to) {
+    const std::byte* at = memory + (side == PlanSide::kSource ? from : to);
+    if (granule == owner && open.data() + open.size() == at) {
+      open = ByteView(open.data(), open.size() + walk.length);
+      return;
+    }
+    sum_open();
+    open = ByteView(at, walk.length);
+    owner = granule;
+  });
+  sum_open();
+}
+
 void append_fragments(const CopyPlan& plan, const CopyNest& nest, GranuleLists granules,
                       std::vector<Fragment>& fragments) {
-  const Walk walk = walk_of(nest, ChecksumOrder::kTarget);
+  const Walk walk = walk_of(nest, PlanSide::kTarget);
   const std::size_t first = fragments.size();
   for_all_runs(plan, nest, walk, granules, [&](std::size_t, std::uint64_t from, std::uint64_t to) {
     if (fragments.size() > first) {

@@ -31,14 +31,19 @@ struct NestMemory {
 void copy_fragments(const CopyPlan& plan, const CopyNest& nest, NestMemory memory, GranuleLists granules,
                     WritePath path);
 
-// By whose addresses the bytes of a granule are summed, ascending within each nest, nest after nest: a store
-// sums in the order of what it reads, and the load of the same bytes in the order of what it writes.
-enum class ChecksumOrder : std::uint8_t { kSource, kTarget };
+enum class PlanSide : std::uint8_t { kSource, kTarget };
 
 // The same, and continues each granule's CRC-32C: sums[i] becomes that of what it was of, and of the bytes of
-// this nest. Requires: as many sums as granules. Cost: copy_fragments() and about a fifth.
+// this nest by ascending address on the side `order`: a store sums in the order of what it reads, and the
+// load of the same bytes in the order of what it writes. Requires: as many sums as granules. Cost:
+// copy_fragments() and about a fifth.
 void copy_fragments(const CopyPlan& plan, const CopyNest& nest, NestMemory memory, GranuleLists granules,
-                    WritePath path, ChecksumOrder order, std::span<std::uint32_t> sums);
+                    WritePath path, PlanSide order, std::span<std::uint32_t> sums);
+
+// Continues the same sums from the bytes as they lie on one side, `side` (from the first byte of its buffer
+// on), without copying.
+void sum_fragments(const CopyPlan& plan, const CopyNest& nest, PlanSide side, const std::byte* memory,
+                   GranuleLists granules, PlanSide order, std::span<std::uint32_t> sums);
 
 // A run of bytes between two buffers.
 struct Fragment {

@@ -88,8 +88,8 @@ void expect_copies(const Case& c, std::uint64_t seed) {
     }
     std::vector<std::uint32_t> sums(c.source.size(), 7);
     std::vector<std::byte> to(room, kUntouched);
-    copy_fragments(c.plan, c.nest, {from.data(), to.data()}, {c.source, c.target}, path,
-                   ChecksumOrder::kSource, sums);
+    copy_fragments(c.plan, c.nest, {from.data(), to.data()}, {c.source, c.target}, path, PlanSide::kSource,
+                   sums);
     copy_fence();
     ASSERT_TRUE(to == wanted) << c.nest.length << " with sums";
     for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -190,10 +190,10 @@ TEST(FragmentCopy, BetweenAnyTwoLayoutsElementsArriveAndSumsComeBack) {
           std::vector<std::uint32_t> here_sums(3);
           for (const CopyNest& nest : out->layers[layer].nests)
             copy_fragments(*out, nest, {from[nest.source.buffer].data(), middle[nest.target.buffer].data()},
-                           {mine, theirs}, WritePath::kCached, ChecksumOrder::kSource, there_sums);
+                           {mine, theirs}, WritePath::kCached, PlanSide::kSource, there_sums);
           for (const CopyNest& nest : back->layers[layer].nests)
             copy_fragments(*back, nest, {middle[nest.source.buffer].data(), to[nest.target.buffer].data()},
-                           {theirs, mine}, WritePath::kCached, ChecksumOrder::kTarget, here_sums);
+                           {theirs, mine}, WritePath::kCached, PlanSide::kTarget, here_sums);
           ASSERT_EQ(there_sums, here_sums) << a.name << " and " << b.name;
         }
         const CountedOut counted(shape, a, 3);
