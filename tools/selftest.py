@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 import check_glossary
+import draw_layouts
 import run_tests
 import run_tidy
 import sources
@@ -140,6 +141,67 @@ class Glossary(Planted):
         self.assertFalse(check_glossary.declares("int x = f(Page);", "Page"))
         self.assertFalse(check_glossary.declares("int g() { return make_page(1); }", "make_page"))
         self.assertFalse(check_glossary.declares("enum class A { kOne };", "kTwo"))
+
+
+class LayoutPictures(Planted):
+    TABLE = ("constexpr std::array<NamedText, 2> kNamed = {{\n    {\"first\", \"component,layer,page,token,head,dim\"},\n"
+             "    {\"second\", \"layer,component|page,token,\"\n               \"head,dim;v:head,dim,page,token\"},\n}};\n")
+    GUIDE = ("![a](../img/layouts/first.svg)\n![b](../img/layouts/second.svg)\n"
+             "<!-- layout-table: begin -->\nold\n<!-- layout-table: end -->\nrest\n")
+
+    def setUp(self):
+        super().setUp()
+        self.write("src/model/layout.cc", self.TABLE)
+        self.write("docs/guide/layouts.md", self.GUIDE)
+
+    def draw(self, *arguments):
+        return self.run_in(sys.executable, os.path.join(TOOLS, "draw_layouts.py"), self.top, *arguments)
+
+    def assert_check(self, *places):
+        result = self.draw("--check")
+        self.assertEqual(result.returncode, 1 if places else 0, result.stdout + result.stderr)
+        self.assertEqual([line.split(": ")[0] for line in result.stdout.splitlines()[:-1]], list(places), result.stdout)
+
+    def test_what_it_writes_is_what_it_wants(self):
+        self.assert_check("docs/guide/layouts.md", "docs/img/layouts/first.svg", "docs/img/layouts/second.svg")
+        self.assertEqual(self.draw().returncode, 0)
+        self.assert_check()
+        guide = sources.read(self.top, "docs/guide/layouts.md")
+        self.assertIn("| `second` | 64 | k: 32 × 128 KiB<br>v: 32,768 × 128 B |", guide)
+        self.assertTrue(guide.endswith("<!-- layout-table: end -->\nrest\n"), guide)
+
+    def test_a_new_row_a_changed_order_and_a_picture_of_nothing_are_found(self):
+        self.draw()
+        self.write("src/model/layout.cc", self.TABLE.replace("2> kNamed", "3> kNamed").replace(
+            "layer,page,token", "page,layer,token").replace("\n}};", "\n    {\"third\", \"component|layer,page,token,head,dim\"},\n}};"))
+        self.write("docs/img/layouts/gone.svg", "")
+        self.assert_check("docs/guide/layouts.md", "docs/img/layouts/first.svg", "docs/img/layouts/third.svg",
+                          "docs/guide/layouts.md", "docs/img/layouts/gone.svg")
+
+    def test_a_table_that_cannot_be_read_is_refused(self):
+        for text in ("", self.TABLE.replace("2>", "3>"), self.TABLE.replace("layer,page", "layer,layer", 1)):
+            self.write("src/model/layout.cc", text)
+            result = self.draw("--check")
+            self.assertEqual((result.returncode, result.stdout), (1, ""))
+            self.assertIn("draw_layouts: ", result.stderr)
+
+    def test_places_are_those_of_the_axes_walked_in_their_order(self):
+        pool = draw_layouts.Pool(layer=3, page=2, token=4, head=2, dim=5)
+        orders = [layout.text for layout in draw_layouts.named_layouts(sources.HERE)]
+        for text in (*orders, "layer,page,head,token,component,dim", "dim,head,token,page,layer,component", "layer|dim,component,page,head,token"):
+            layout = draw_layouts.read_layout(text, text)
+            places = {name: draw_layouts.place(layout, pool, name)[0] for name in pool.components}
+            size = draw_layouts.buffer_bytes(layout, pool)
+            seen = {(name, *index.values()): places[name].at(index) for name in pool.components for index in draw_layouts.every_index(pool)}
+            everything = {(buffer, offset) for buffer, bytes_ in enumerate(size) for offset in range(bytes_)}
+            self.assertEqual(sorted(seen.values()), sorted(everything), text)
+            for name in pool.components:
+                order = [axis for axis in layout.order_of(name) if axis != "component"]
+                walked = sorted(draw_layouts.every_index(pool), key=lambda index: [index[axis] for axis in order])
+                at = [places[name].at(index) for index in walked]
+                self.assertEqual(at, sorted(at), text)
+                found = draw_layouts.segments(layout, pool, name, 1)
+                self.assertEqual({(len(found), length) for _, _, length in found}, {draw_layouts.runs(layout, pool, name)}, text)
 
 
 class Defaults(Planted):
