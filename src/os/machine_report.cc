@@ -257,11 +257,13 @@ struct Refusal {
   std::string remedy;
 };
 
+Refusal refused_by_seccomp() {
+  return {"seccomp", "a seccomp filter forbids it",
+          "allow io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile"};
+}
+
 Refusal io_uring_refusal(const Machine& machine) {
   const std::string& disabled = machine.io_uring_disabled;
-  const Refusal seccomp{
-      "seccomp", "a seccomp filter forbids it",
-      "allow io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile"};
   switch (machine.io_uring_failure) {
     case EPERM:
       if (disabled == "2")
@@ -270,12 +272,12 @@ Refusal io_uring_refusal(const Machine& machine) {
       if (disabled == "1" && machine.user != 0)
         return {"sysctl", "kernel.io_uring_disabled is 1: only for root and the group kernel.io_uring_group",
                 "sysctl -w kernel.io_uring_disabled=0, or kernel.io_uring_group= a group of this user"};
-      if (machine.seccomp_filter) return seccomp;
+      if (machine.seccomp_filter) return refused_by_seccomp();
       return {"other", "a security module forbids it",
               "look into the audit log (SELinux, AppArmor) and allow it"};
     case ENOSYS:
       // A kernel that has the switch has what it switches.
-      if (!disabled.empty() && machine.seccomp_filter) return seccomp;
+      if (!disabled.empty() && machine.seccomp_filter) return refused_by_seccomp();
       return {"kernel", "the kernel has none, or a seccomp filter says so",
               "use Linux 5.1 or later with CONFIG_IO_URING; in a container, allow it in the seccomp profile"};
     case ENOMEM:
