@@ -346,13 +346,14 @@ Result<std::vector<std::uint64_t>> registration_cuts(const HostPoolPlan& plan, s
         }
     }
     if (cut <= begin)
-      return bad(fmt::format(
-          "host pools: registration: wanted pieces of at most {} at borders of 4 KiB between pages, "
-          "got {} that no such border cuts; raise the piece size",
-          format_size(piece_bytes),
-          across == nullptr
-              ? std::string("one")
-              : fmt::format("a run of {} bytes of pool {}", across->length, printable(across->pool))));
+      return bad(
+          fmt::format("host pools: registration: wanted a border of 4 KiB between pages within {} of byte "
+                      "{}, got none ({}); raise "
+                      "the piece size",
+                      format_size(piece_bytes), begin,
+                      across == nullptr ? std::string("pieces are shorter than 4 KiB")
+                                        : fmt::format("a run of {} bytes of pool {} lies across",
+                                                      across->length, printable(across->pool))));
     cuts.push_back(cut);
     begin = cut;
   }

@@ -51,8 +51,10 @@ class HostSequence final {
   std::uint64_t token_slot(std::uint64_t token) const;
   std::vector<std::uint64_t> token_slots(Tokens tokens) const;  // one each; requires: they were appended
 
-  // The bytes of a token's entry in any pool that shares the slots. Requires: token < tokens(), and the pool,
-  // tensor and layer index are there.
+  // Whether `pool`, of the same group, shares the slots.
+  bool serves(const HostPool& pool) const { return pool.slots_of == pool_; }
+  // The bytes of a token's entry in any pool that it serves. Requires: token < tokens(), and the pool, tensor
+  // and layer index are there.
   std::vector<Segment> entry_of(const HostPool& pool, std::uint32_t tensor, std::uint32_t layer_index,
                                 std::uint64_t token) const;
 

@@ -22,7 +22,8 @@ inline Layout named_layout(std::string_view name) {
 }
 
 // A pool of one layer with bytes of no further shape, one buffer for each size.
-inline HostPoolRequest raw_pool(std::string name, std::uint64_t page_tokens, std::vector<std::uint64_t> buffers) {
+inline HostPoolRequest raw_pool(std::string name, std::uint64_t page_tokens,
+                                std::vector<std::uint64_t> buffers) {
   HostPoolRequest request;
   request.shape.name = std::move(name);
   request.shape.page_tokens = page_tokens;
@@ -38,8 +39,9 @@ inline HostPoolRequest raw_pool(std::string name, std::uint64_t page_tokens, std
   return request;
 }
 
-inline StorageForm form_of(std::vector<Group> groups, std::uint32_t tp = 1, std::vector<std::uint32_t> no_cache = {},
-                           std::vector<std::uint32_t> drafts = {}, std::uint64_t page_tokens = 16) {
+inline StorageForm form_of(std::vector<Group> groups, std::uint32_t tp = 1,
+                           std::vector<std::uint32_t> no_cache = {}, std::vector<std::uint32_t> drafts = {},
+                           std::uint64_t page_tokens = 16) {
   ModelSpec spec;
   spec.model_type = "test";
   spec.page_tokens = page_tokens;
@@ -65,7 +67,8 @@ inline Group draft_of(std::uint32_t of, std::vector<std::uint32_t> layers) {
 
 // full + window + state, layers interleaved.
 inline StorageForm hybrid_form() {
-  return form_of({group(FullKind{}, Need::kRequired, {3, 7}, kv()), group(WindowKind{64}, Need::kSparse, {1, 5}, kv(1)),
+  return form_of({group(FullKind{}, Need::kRequired, {3, 7}, kv()),
+                  group(WindowKind{64}, Need::kSparse, {1, 5}, kv(1)),
                   group(StateKind{}, Need::kSparse, {0, 2, 4, 6}, snapshot())});
 }
 
@@ -95,7 +98,8 @@ inline std::vector<Stack> all_stacks() {
       {"full_window_state", hybrid_form()},
       {"dsa", form_of({mla({0, 1, 2, 3}), keys}, 2)},
       {"sparse_keys", form_of({full({0, 1, 2, 3}), some_keys})},
-      {"compressed", form_of({mla({0}), by4, by16, group(WindowKind{32}, Need::kSparse, {0, 1, 2, 3}, latent(), true)}, 2)},
+      {"compressed",
+       form_of({mla({0}), by4, by16, group(WindowKind{32}, Need::kSparse, {0, 1, 2, 3}, latent(), true)}, 2)},
   };
   const std::size_t plain = stacks.size();
   for (std::size_t i = 0; i < plain; ++i) {
