@@ -28,23 +28,19 @@ constexpr std::uint64_t kLockTrialBytesMax = 64ULL << 20;
 
 enum class Rung : unsigned char { kHugetlb, kAdvice, kCollapse };
 
-// The calls of a mapping with all rungs closed but one.
-class OneRung final : public MappingCalls {
+// The calls of a mapping for which the rungs above one are closed.
+class FromRung final : public MappingCalls {
  public:
-  OneRung(Rung rung, const MappingCalls& calls) : rung_(rung), calls_(calls) {}
+  FromRung(Rung rung, const MappingCalls& calls) : rung_(rung), calls_(calls) {}
 
   SystemResult<int> create_file(bool hugetlb) const override {
     if (hugetlb && rung_ != Rung::kHugetlb) return tl::unexpected(EOPNOTSUPP);
     return calls_.create_file(hugetlb);
   }
   int size_and_seal(int fd, std::uint64_t bytes) const override { return calls_.size_and_seal(fd, bytes); }
-  SystemResult<MappedRange> map(const MapRequest& request) const override {
-    if (request.hugetlb && rung_ != Rung::kHugetlb) return tl::unexpected(EOPNOTSUPP);
-    return calls_.map(request);
-  }
+  SystemResult<MappedRange> map(const MapRequest& request) const override { return calls_.map(request); }
   int advise(std::byte* data, std::uint64_t bytes, Advice advice) const override {
-    if (advice == Advice::kHugePages && rung_ != Rung::kAdvice) return EOPNOTSUPP;
-    if (advice == Advice::kCollapse && rung_ != Rung::kCollapse) return EOPNOTSUPP;
+    if (advice == Advice::kHugePages && rung_ == Rung::kCollapse) return EOPNOTSUPP;
     return calls_.advise(data, bytes, advice);
   }
   SystemResult<std::uint64_t> huge_bytes(const std::byte* data, std::uint64_t bytes) const override {
@@ -118,7 +114,7 @@ std::string declined(const PageReport& pages, std::string_view rung) {
                      format_size(kTrialMappingBytes));
 }
 
-// What a mapping says of a rung that was the only one open.
+// What a mapping says of the first rung that was open to it.
 RungTrial judged(Rung rung, const PageReport& pages) {
   if (pages.kind == PageKind::kUnknown)
     return {std::nullopt,
@@ -147,8 +143,8 @@ RungTrial try_rung(Rung rung, bool shared, const MemoryLimits& limits, const Map
     if (room && room->bytes < kTrialMappingBytes) return {false, room->where};
     if (!shared) options.kind = MappingKind::kHugepage;
   }
-  const OneRung only(rung, calls);
-  const Result<Mapping> mapping = Mapping::open(options, limits, only);
+  const FromRung from(rung, calls);
+  const Result<Mapping> mapping = Mapping::open(options, limits, from);
   if (!mapping) return {false, mapping.error().message};
   RungTrial trial = judged(rung, mapping->pages());
   if (trial.got == true) trial.why.clear();

@@ -34,7 +34,7 @@ struct HugePageSetting {
   std::string file;
 };
 
-// Whether one rung of the ladder (os/mapping.h), with the others closed, gives huge pages.
+// Whether one rung of the ladder (os/mapping.h), with those above it closed, gives huge pages.
 struct RungTrial {
   std::optional<bool> got;  // nothing: it could not be found out
   std::string why;          // when it is not true

@@ -349,7 +349,8 @@ Check check_direct(const Machine& machine) {
 // The bodies that run-time dispatch picks (base/copy.cc, base/crc32c_x86.cc, base/sha256_x86.cc).
 std::string_view copy_path(const CpuFeatures& cpu) {
   if (!cpu.x86) return "memcpy";
-  return cpu.avx512f ? "avx512 streaming" : "sse2 streaming";
+  if (cpu.avx512f) return "vectors of 64 bytes";
+  return cpu.avx2 ? "vectors of 32 bytes" : "vectors of 16 bytes";
 }
 std::string_view checksum_path(const CpuFeatures& cpu) {
   if (!cpu.sse4_2) return "tables";

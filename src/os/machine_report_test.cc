@@ -4,10 +4,12 @@
 #include <cerrno>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/copy.h"
 #include "base/crc32c.h"
 #include "base/sha256.h"
 
@@ -303,7 +305,9 @@ TEST(MachineReport, AProcessorThatComputesSlowlyIsALack) {
   EXPECT_EQ(with(cpu).state, CheckState::kNote);
   EXPECT_THAT(with(cpu).text, HasSubstr("lacks avx512f"));
   EXPECT_EQ(value(with(cpu), "checksum_path"), CheckValue("vectors of 16 bytes"));
-  EXPECT_EQ(value(with(cpu), "copy_path"), CheckValue("sse2 streaming"));
+  EXPECT_EQ(value(with(cpu), "copy_path"), CheckValue("vectors of 32 bytes"));
+  cpu.avx2 = false;
+  EXPECT_EQ(value(with(cpu), "copy_path"), CheckValue("vectors of 16 bytes"));
   for (bool CpuFeatures::*feature : {&CpuFeatures::sse4_2, &CpuFeatures::pclmul, &CpuFeatures::sha_ni}) {
     cpu = healthy().cpu;
     cpu.*feature = false;
@@ -326,6 +330,13 @@ TEST(MachineReport, ThePathsAreThoseThatAreTaken) {
   if (detail::crc32c_has(detail::Crc32cBody::kVectors128)) checksum = "vectors of 16 bytes";
   if (detail::crc32c_has(detail::Crc32cBody::kVectors512)) checksum = "vectors of 64 bytes";
   EXPECT_EQ(value(check, "checksum_path"), CheckValue(checksum));
+  const std::pair<detail::CopyBody, const char*> copies[] = {
+      {detail::CopyBody::kPlain, "memcpy"},
+      {detail::CopyBody::kVectors128, "vectors of 16 bytes"},
+      {detail::CopyBody::kVectors256, "vectors of 32 bytes"},
+      {detail::CopyBody::kVectors512, "vectors of 64 bytes"}};
+  for (const auto& [body, name] : copies)
+    EXPECT_EQ(value(check, "copy_path") == CheckValue(name), body == detail::best_copy_body()) << name;
   std::array<std::byte, kSha256BlockBytes> block{};
   sha256_pad(block, 0);
   const std::byte* message = block.data();
