@@ -1,10 +1,7 @@
 #include "model_arguments.h"
 
-#include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <memory>
-#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -13,6 +10,7 @@
 #include "model/hf_config.h"
 #include "model/json_text.h"
 #include "model/spec_json.h"
+#include "os/text_file.h"
 
 namespace tiercel::apps {
 namespace {
@@ -100,25 +98,7 @@ tl::expected<ModelSpec, Refusal> load_model(std::string_view path, const ModelAr
 
 Result<std::string> read_file(std::string_view path, std::size_t limit) {
   const std::string name(path);
-  const auto fault = [&](int code) {
-    return error(Code::kIoError, fmt::format("{}: cannot be read: {}", name,
-                                             std::error_code(code, std::generic_category()).message()));
-  };
-  const bool standard_input = path == "-";
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(
-      standard_input ? nullptr : std::fopen(name.c_str(), "rb"),
-      [](std::FILE* file) { return std::fclose(file); });
-  std::FILE* file = standard_input ? stdin : opened.get();
-  if (file == nullptr) return fault(errno);
-  std::string text;
-  while (text.size() <= limit) {
-    char buffer[1 << 16];
-    const std::size_t got = std::fread(buffer, 1, std::min(sizeof buffer, limit + 1 - text.size()), file);
-    if (got == 0) break;
-    text.append(buffer, got);
-  }
-  if (std::ferror(file) != 0) return fault(errno);
-  return text;
+  return path == "-" ? read_text(stdin, name, limit) : read_text_file(name, limit);
 }
 
 Result<std::uint64_t> parse_count(std::string_view option, std::string_view text, std::uint64_t most) {

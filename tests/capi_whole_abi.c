@@ -423,9 +423,25 @@ static void pages(void) {
   OK(tiercel_set_weights_epoch(form, 2, &error));
 }
 
+/* ---- host pools: no node is needed ---- */
+static tiercel_host_pools* open_pools(const tiercel_spec* spec, const char* layout, const char* memory) {
+  const tiercel_host_pools_options options = {
+      .size = sizeof options, .layout = layout, .memory = memory, .pages = kSlots};
+  tiercel_host_pools* pools = NULL;
+  OK(tiercel_host_pools_open(spec, &options, &pools, &error));
+  return pools;
+}
+
 static void suspend_all(void) {
   OK(tiercel_unregister_memory(form, 1, 0, SECOND, &error));
   FAILS(TIERCEL_NOT_FOUND, tiercel_unregister_memory(form, 1, 0, SECOND, &error));
+  tiercel_spec* spec = NULL;
+  OK(tiercel_spec_from_json(kSpec, sizeof kSpec - 1, 0, &spec, &error));
+  tiercel_host_pools* pools = open_pools(spec, "page_first", "anonymous");
+  OK(tiercel_register_host_pools(form, 1, 0, pools, &error));
+  OK(tiercel_unregister_memory(form, 1, 0, SECOND, &error));
+  tiercel_host_pools_release(pools);
+  tiercel_spec_release(spec);
   tiercel_commit_options options = {.size = sizeof options, .cq = cq};
   tiercel_operation* operation = NULL;
   OK(tiercel_suspend(node, &options, &operation, &error));
@@ -448,11 +464,119 @@ static void life(tiercel_threading threading) {
   close_all();
 }
 
+static void look_at_pools(const tiercel_spec* spec, tiercel_host_pools* pools) {
+  tiercel_host_pools_info info = {.size = sizeof info};
+  OK(tiercel_host_pools_describe(pools, &info, &error));
+  EXPECT(info.pools == 2 && info.fd >= 0 && info.memory_kind == TIERCEL_MEMORY_SHARED && info.layer_end == 4);
+  EXPECT(info.required_bytes == (uint64_t)kSlots * (kFullBytes + kStateBytes));
+  tiercel_host_pool_info pool = {.size = sizeof pool};
+  OK(tiercel_host_pools_pool(pools, 1, &pool, &error));
+  EXPECT(strcmp(pool.name, "state") == 0 && pool.page_bytes == kStateBytes && pool.page_tokens == 0);
+  uint32_t layers[4];
+  uint64_t count = 0;
+  OK(tiercel_host_pools_layers(pools, 1, layers, 4, &count, &error));
+  EXPECT(count == 3 && layers[2] == 2);
+  tiercel_pool_buffer buffers[8];
+  OK(tiercel_host_pools_buffers(pools, TIERCEL_ALL_POOLS, buffers, 8, &count, &error));
+  EXPECT(count == 2 && buffers[1].pool == 1 && buffers[1].data != NULL);
+  tiercel_segment range;
+  OK(tiercel_host_pools_ranges(pools, &range, 1, &count, &error));
+  EXPECT(count == 1 && range.size >= info.required_bytes);
+  tiercel_pool_segment segments[4];
+  OK(tiercel_host_pools_segments(pools, 0, 2, segments, 4, &count, &error));
+  EXPECT(count == 2 && segments[0].component == 0 && segments[1].component == 1);
+  uint32_t aligned = 9;
+  OK(tiercel_host_pools_is_aligned(pools, 0, 1024, &aligned, &error));
+  EXPECT(aligned == 1);
+  OK(tiercel_host_pools_text(pools, NULL, 0, &count, &error));
+  EXPECT(count > 0);
+  const tiercel_host_pools_options options = {
+      .size = sizeof options, .layout = "page_first", .memory = "shared", .pages = kSlots};
+  tiercel_host_pools* other = NULL;
+  OK(tiercel_host_pools_attach(spec, &options, info.fd, &other, &error));
+  tiercel_host_pools_release(other);
+}
+
+static void slots_and_sequences(tiercel_host_pools* pools) {
+  uint64_t slots[2] = {9, 9};
+  const tiercel_slot_list list = {.slots = slots, .count = 2, .pool = 1};
+  OK(tiercel_host_pools_take(pools, &list, 1, &error));
+  EXPECT(slots[0] == 0 && slots[1] == 1);
+  OK(tiercel_host_pools_give(pools, &list, 1, &error));
+  tiercel_sequence* sequence = NULL;
+  OK(tiercel_sequence_open(pools, 0, &sequence, &error));
+  uint64_t tokens[kPageTokens + 1];
+  OK(tiercel_sequence_append(sequence, kPageTokens + 1, tokens, &error));
+  EXPECT(tokens[kPageTokens] == kPageTokens);
+  uint64_t pages[2], count = 0;
+  OK(tiercel_sequence_pages(sequence, pages, 2, &count, &error));
+  EXPECT(count == 2);
+  tiercel_pool_segment entry;
+  OK(tiercel_sequence_entry(sequence, 0, 0, 3, kPageTokens, &entry, 1, &count, &error));
+  EXPECT(count == 1 && entry.size == 64);
+  tiercel_sequence_release(sequence);
+}
+
+static void copy_pools(tiercel_host_pools* from, tiercel_host_pools* to) {
+  const uint64_t pages[2] = {1, 2};
+  const tiercel_pool_copy parts[2] = {
+      {.source = pages, .target = pages, .count = 2},
+      {.source = pages, .target = pages, .count = 2, .source_pool = 1, .target_pool = 1}};
+  const tiercel_host_pools* const sources[1] = {from};
+  const tiercel_copy_options options = {.size = sizeof options,
+                                        .sources = sources,
+                                        .source_count = 1,
+                                        .target = to,
+                                        .parts = parts,
+                                        .part_count = 2,
+                                        .sums = 1};
+  tiercel_copy* copy = NULL;
+  OK(tiercel_copy_start(&options, &copy, &error));
+  OK(tiercel_copy_wait_layer(copy, 3, 30 * SECOND, &error));
+  uint32_t sums[2], layers[4];
+  uint64_t count = 0;
+  OK(tiercel_copy_sums(copy, 0, 3, sums, 2, &count, &error));
+  EXPECT(count == 2);
+  OK(tiercel_copy_wait(copy, 30 * SECOND, &error));
+  OK(tiercel_copy_layers(copy, layers, 4, &count, &error));
+  EXPECT(count == 4);
+  OK(tiercel_copy_cancel(copy, &error));
+  tiercel_copy_release(copy);
+}
+
+static void host_pools(void) {
+  tiercel_spec* spec = NULL;
+  OK(tiercel_spec_from_json(kSpec, sizeof kSpec - 1, 0, &spec, &error));
+  tiercel_host_pools* pools = open_pools(spec, "page_first", "shared");
+  look_at_pools(spec, pools);
+  slots_and_sequences(pools);
+
+  const tiercel_host_pools_options options = {
+      .size = sizeof options, .layout = "layer_first", .memory = "anonymous", .pages = kSlots};
+  tiercel_host_pools_builder* builder = NULL;
+  tiercel_host_pools* built = NULL;
+  OK(tiercel_host_pools_begin(spec, &options, &builder, &error));
+  for (uint32_t group = 0; group < 2; ++group) {
+    const tiercel_host_pool_options pool = {.size = sizeof pool, .group = group};
+    uint32_t number = 9;
+    OK(tiercel_host_pools_add(builder, &pool, &number, &error));
+    EXPECT(number == group);
+  }
+  OK(tiercel_host_pools_seal(builder, &built, &error));
+  FAILS(TIERCEL_FAILED_PRECONDITION, tiercel_host_pools_seal(builder, &built, &error));
+  tiercel_host_pools_builder_release(builder);
+  copy_pools(pools, built);
+  tiercel_host_pools_release(built);
+  tiercel_host_pools_release(pools);
+  tiercel_spec_release(spec);
+}
+
 int main(void) {
   EXPECT(tiercel_abi_version() == TIERCEL_ABI_VERSION);
   specs();
   life(TIERCEL_THREADING_CONTROL);
   life(TIERCEL_THREADING_CALLER);
+  host_pools();
   printf("the whole ABI, twice\n");
   return 0;
 }

@@ -434,4 +434,5 @@ TIERCEL_API tiercel_status tiercel_why(const tiercel_namespace* ns, const tierce
 }
 #endif
 /* NOLINTEND */
+#include <tiercel/host_pools.h> /* which needs all of the above */
 #endif

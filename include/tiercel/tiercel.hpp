@@ -619,3 +619,5 @@ class Node {
 
 }  // namespace v1
 }  // namespace tiercel
+
+#include <tiercel/host_pools.hpp>  // which needs all of the above

@@ -20,7 +20,9 @@
 #include "capi/core.h"
 #include "capi/form_table.h"
 #include "capi/process.h"
+#include "device/device.h"
 #include "model/spec.h"
+#include "os/mapping.h"
 
 namespace tiercel::capi {
 
@@ -173,6 +175,11 @@ tiercel_status locked_call(Handle* handle, tiercel_error* error, const Body& bod
 Key key_of(const tiercel_key& key);
 tiercel_key key_of(const Key& key);
 std::vector<Key> keys_of(std::span<const tiercel_key> keys);
+
+// The engine's memory of one class and shard, as the node keeps it. Errors: what the node says.
+Answer register_pool(const tiercel_form& form, const DevicePool& pool);
+
+tiercel_page_kind page_kind_of(PageKind kind);
 
 // An operation that is about to be begun: its handle is made before, so that nothing fails after.
 class Start final {

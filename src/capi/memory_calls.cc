@@ -37,6 +37,16 @@ std::tuple<FormId, ClassId, ShardId> name_of(const FormTable& table, std::uint32
 
 }  // namespace
 
+Answer tiercel::capi::register_pool(const tiercel_form& form, const DevicePool& pool) {
+  return form.core->locked([&](Live& live) -> Answer {
+    if (Status status = live.node->register_memory(form.table->id, pool); !status.ok()) return status;
+    MemoryUse& use = live.memory_uses[{form.table->id, pool.cls, pool.shard}];
+    use.registered = true;
+    use.brought_now = false;
+    return {};
+  });
+}
+
 tiercel_status tiercel_register_memory(tiercel_form* form, const tiercel_memory_options* options,
                                        tiercel_error* error) {
   return answer(error, [&]() -> Answer {
@@ -44,15 +54,9 @@ tiercel_status tiercel_register_memory(tiercel_form* form, const tiercel_memory_
     const FormTable& table = *form->table;
     tiercel_memory_options given{};
     TIERCEL_RETURN_UNLESS_OK(read_memory(table, options, given));
-    auto pool = make_device_pool(table, given);
+    const auto pool = make_device_pool(table, given);
     if (!pool) return pool.error();
-    return form->core->locked([&](Live& live) -> Answer {
-      if (Status status = live.node->register_memory(table.id, *pool); !status.ok()) return status;
-      MemoryUse& use = live.memory_uses[name_of(table, given.class_id, given.shard)];
-      use.registered = true;
-      use.brought_now = false;
-      return {};
-    });
+    return register_pool(*form, *pool);
   });
 }
 

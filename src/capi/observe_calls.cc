@@ -38,6 +38,23 @@ tiercel_cache_event event_of(const Live& live, const Event& event) {
 
 }  // namespace
 
+tiercel_page_kind tiercel::capi::page_kind_of(PageKind kind) {
+  switch (kind) {
+    case PageKind::kUnknown:
+      return TIERCEL_PAGES_UNKNOWN;
+    case PageKind::kSmall:
+      return TIERCEL_PAGES_SMALL;
+    case PageKind::kMixed:
+      return TIERCEL_PAGES_MIXED;
+    case PageKind::kCollapsed:
+    case PageKind::kTransparent:
+      return TIERCEL_PAGES_TRANSPARENT_HUGE;
+    case PageKind::kHugetlb:
+      return TIERCEL_PAGES_HUGETLB;
+  }
+  return TIERCEL_PAGES_UNKNOWN;
+}
+
 tiercel_status tiercel_events_drain(tiercel_node* node, tiercel_cache_event* events, uint64_t capacity,
                                     uint64_t* count, uint64_t* lost, tiercel_error* error) {
   return locked_call(node, error, [&](Live& live) -> Answer {
@@ -79,23 +96,6 @@ void copy_sizes(const Stats& stats, tiercel_stats& out) {
   out.reserved_bytes = stats.reserved_bytes;
   out.quarantined_bytes = stats.quarantined_bytes;
   out.pinned_pages = stats.pinned_pages;
-}
-
-tiercel_page_kind page_kind_of(PageKind kind) {
-  switch (kind) {
-    case PageKind::kUnknown:
-      return TIERCEL_PAGES_UNKNOWN;
-    case PageKind::kSmall:
-      return TIERCEL_PAGES_SMALL;
-    case PageKind::kMixed:
-      return TIERCEL_PAGES_MIXED;
-    case PageKind::kCollapsed:
-    case PageKind::kTransparent:
-      return TIERCEL_PAGES_TRANSPARENT_HUGE;
-    case PageKind::kHugetlb:
-      return TIERCEL_PAGES_HUGETLB;
-  }
-  return TIERCEL_PAGES_UNKNOWN;
 }
 
 void copy_counts(const Stats& stats, tiercel_stats& out) {

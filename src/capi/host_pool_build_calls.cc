@@ -1,0 +1,252 @@
+// Calls of the ABI: building, attaching and giving back groups of host pools.
+#include <stop_token>
+
+#include "capi/host_pool_handles.h"
+#include "capi/options.h"
+
+using namespace tiercel;        // NOLINT(google-build-using-namespace): the ABI's functions stand outside
+using namespace tiercel::capi;  // NOLINT(google-build-using-namespace)
+
+namespace tiercel::capi {
+
+Pools::Pools(HostPoolGroup group, GroupSlots slots, bool own_slots, unsigned copy_threads)
+    : group_(std::move(group)), copy_threads_(copy_threads), own_slots_(own_slots), slots_(std::move(slots)) {
+  for (const HostPool& pool : plan().pools) layouts_.push_back(layout_text(pool.layout.layout));
+}
+
+Answer Pools::check_pool(std::string_view name, std::uint32_t pool) const {
+  if (pool < plan().pools.size()) return {};
+  return invalid(fmt::format("{}: pool {}: there are {}, numbered from 0", name, pool, plan().pools.size()));
+}
+
+Executor& Pools::executor() {
+  const MutexLock lock(mutex_);
+  if (!executor_) executor_.emplace(copy_threads_);
+  return *executor_;
+}
+
+}  // namespace tiercel::capi
+
+namespace {
+
+constexpr std::uint64_t kBuffersMax = std::uint64_t{1} << 20;
+
+Answer form_of(const tiercel_spec* spec, StorageForm& form) {
+  TIERCEL_RETURN_UNLESS_OK(check(spec));
+  auto made = make_storage_form(spec->spec);
+  if (!made) return made.error();
+  form = std::move(*made);
+  return {};
+}
+
+Answer give(HostPoolGroup group, bool own_slots, unsigned copy_threads, tiercel_host_pools** out) {
+  auto slots = GroupSlots::make(group.plan());
+  if (!slots) return slots.error();
+  auto handle = std::make_unique<tiercel_host_pools>();
+  handle->pools = std::make_shared<Pools>(std::move(group), std::move(*slots), own_slots, copy_threads);
+  *out = handle.release();
+  return {};
+}
+
+// Claims the memory, asking the caller now and then whether to go on.
+Answer seal(HostPoolGroupBuilder builder, const PoolsOptions& options, tiercel_host_pools** out) {
+  auto group = builder.seal();
+  if (!group) return group.error();
+  return give(std::move(*group), true, options.copy_threads, out);
+}
+
+HostPoolGroupBuilder begin(const PoolsOptions& options, std::stop_source& stop) {
+  HostPoolOptions group = options.group;
+  if (options.progress != nullptr) {
+    group.touch.stop = stop.get_token();
+    group.touch.progress = [&stop, call = options.progress, context = options.progress_context](
+                               std::uint64_t done, std::uint64_t total) {
+      if (call(context, done, total) != 0) stop.request_stop();
+    };
+  }
+  return HostPoolGroup::begin(std::move(group));
+}
+
+StackOptions stack_options(const PoolsOptions& options) {
+  return {options.layout, {}, options.stage, options.device_pages};
+}
+
+}  // namespace
+
+tiercel_status tiercel_host_pools_open(const tiercel_spec* spec, const tiercel_host_pools_options* options,
+                                       tiercel_host_pools** pools, tiercel_error* error) {
+  return answer(error, [&]() -> Answer {
+    TIERCEL_RETURN_UNLESS_OK(check_out("host_pools_open: pools", pools));
+    StorageForm form;
+    TIERCEL_RETURN_UNLESS_OK(form_of(spec, form));
+    PoolsOptions given;
+    TIERCEL_RETURN_UNLESS_OK(read_pools_options(options, given));
+    std::stop_source stop;
+    HostPoolGroupBuilder builder = begin(given, stop);
+    if (Status status = builder.add_pools(form, stack_options(given)); !status.ok()) return status;
+    return seal(std::move(builder), given, pools);
+  });
+}
+
+tiercel_status tiercel_host_pools_begin(const tiercel_spec* spec, const tiercel_host_pools_options* options,
+                                        tiercel_host_pools_builder** builder, tiercel_error* error) {
+  return answer(error, [&]() -> Answer {
+    TIERCEL_RETURN_UNLESS_OK(check_out("host_pools_begin: builder", builder));
+    auto handle = std::make_unique<tiercel_host_pools_builder>();
+    TIERCEL_RETURN_UNLESS_OK(form_of(spec, handle->form));
+    TIERCEL_RETURN_UNLESS_OK(read_pools_options(options, handle->options));
+    if (!handle->options.device_pages.empty())
+      return invalid("host_pools_begin: device_pages: say them with each pool that is added");
+    *builder = handle.release();
+    return {};
+  });
+}
+
+namespace {
+
+Answer read_place(const tiercel_buffer_place& given, std::uint64_t number, BufferSource& out) {
+  switch (given.source) {
+    case TIERCEL_BUFFER_OWN:
+      out = OwnBuffer{};
+      return {};
+    case TIERCEL_BUFFER_SAME_AS: {
+      SameBufferAs same;
+      TIERCEL_RETURN_UNLESS_OK(
+          read_text(fmt::format("host_pools_add: buffer {}: pool", number), given.pool, same.pool));
+      same.buffer = given.buffer;
+      same.offset = given.offset;
+      out = std::move(same);
+      return {};
+    }
+    case TIERCEL_BUFFER_AT:
+      out = BufferAt{{static_cast<std::byte*>(given.data), static_cast<std::size_t>(given.size)}};
+      if (given.data == nullptr && given.size != 0)
+        return invalid(fmt::format("host_pools_add: buffer {}: NULL with {} bytes", number, given.size));
+      return {};
+    default:
+      return check_enum(fmt::format("host_pools_add: buffer {}: source", number), given.source,
+                        TIERCEL_BUFFER_OWN, TIERCEL_BUFFER_AT);
+  }
+}
+
+Answer read_shape(const tiercel_host_pools_builder& builder, const tiercel_host_pool_options& given,
+                  HostPoolRequest& request) {
+  const ModelSpec& spec = builder.form.spec;
+  if (given.group == TIERCEL_NO_GROUP) {
+    request.shape.name = "anchor";
+    request.shape.page_tokens = spec.page_tokens;
+  } else if (given.group < spec.groups.size()) {
+    request.shape = pool_shape(builder.form, given.group, builder.options.stage);
+    request.replicated = spec.groups[given.group].replicated;
+    const ClassForm& cls = builder.form.classes[request.shape.cls.value()];
+    if (cls.is_window()) request.pages_per_resume_point = cls.window_pages();
+  } else {
+    return invalid(fmt::format("host_pools_add: group {}: the spec has {}, numbered from 0", given.group,
+                               spec.groups.size()));
+  }
+  if (given.name != nullptr)
+    TIERCEL_RETURN_UNLESS_OK(read_text("host_pools_add: name", given.name, request.shape.name));
+  return {};
+}
+
+Answer read_request(const tiercel_host_pools_builder& builder, const tiercel_host_pool_options& given,
+                    HostPoolRequest& request) {
+  TIERCEL_RETURN_UNLESS_OK(read_shape(builder, given, request));
+  request.layout = builder.options.layout;
+  if (given.layout != nullptr) {
+    std::string text;
+    TIERCEL_RETURN_UNLESS_OK(read_text("host_pools_add: layout", given.layout, text));
+    auto layout = layout_from_text(text);
+    if (!layout) return layout.error();
+    request.layout = std::move(*layout);
+  }
+  if (given.slots_of != nullptr)
+    TIERCEL_RETURN_UNLESS_OK(read_text("host_pools_add: slots_of", given.slots_of, request.slots_of));
+  if (given.pages_per_resume_point != 0) request.pages_per_resume_point = given.pages_per_resume_point;
+  request.device_pages = given.device_pages;
+  std::span<const tiercel_buffer_place> places;
+  TIERCEL_RETURN_UNLESS_OK(
+      read_list("host_pools_add: buffers", given.buffers, given.buffer_count, places, kBuffersMax));
+  for (std::size_t i = 0; i < places.size(); ++i)
+    TIERCEL_RETURN_UNLESS_OK(read_place(places[i], i, request.buffers.emplace_back()));
+  return {};
+}
+
+Answer with_all(HostPoolGroupBuilder& builder, const std::vector<HostPoolRequest>& requests) {
+  for (const HostPoolRequest& request : requests)
+    if (Status status = builder.add_pool(request); !status.ok()) return status;
+  return {};
+}
+
+}  // namespace
+
+tiercel_status tiercel_host_pools_add(tiercel_host_pools_builder* builder,
+                                      const tiercel_host_pool_options* options, uint32_t* pool,
+                                      tiercel_error* error) {
+  return answer(error, [&]() -> Answer {
+    TIERCEL_RETURN_UNLESS_OK(check(builder));
+    if (builder->sealed)
+      return {TIERCEL_FAILED_PRECONDITION,
+              "host_pools_add: the group is sealed: sizes and sharing follow from all of its pools; begin "
+              "another"};
+    tiercel_host_pool_options given{};
+    TIERCEL_RETURN_UNLESS_OK(read_options("host_pools_add", options, given));
+    TIERCEL_RETURN_UNLESS_OK(check_reserved("host_pools_add", given.reserved));
+    HostPoolRequest request;
+    TIERCEL_RETURN_UNLESS_OK(read_request(*builder, given, request));
+    PoolsOptions changed = builder->options;
+    if (given.pages != 0) {
+      auto* pages = std::get_if<PagesCapacity>(&changed.group.plan.capacity);
+      if (pages == nullptr)
+        return invalid("host_pools_add: pages: the group's capacity is not said in pages");
+      pages->pools.emplace_back(request.shape.name, given.pages);
+    }
+    std::vector<HostPoolRequest> requests = builder->requests;
+    requests.push_back(std::move(request));
+    std::stop_source stop;
+    HostPoolGroupBuilder tried = begin(changed, stop);
+    TIERCEL_RETURN_UNLESS_OK(with_all(tried, requests));
+    builder->requests = std::move(requests);
+    builder->options = std::move(changed);
+    if (pool != nullptr) *pool = static_cast<std::uint32_t>(builder->requests.size() - 1);
+    return {};
+  });
+}
+
+tiercel_status tiercel_host_pools_seal(tiercel_host_pools_builder* builder, tiercel_host_pools** pools,
+                                       tiercel_error* error) {
+  return answer(error, [&]() -> Answer {
+    TIERCEL_RETURN_UNLESS_OK(check(builder));
+    TIERCEL_RETURN_UNLESS_OK(check_out("host_pools_seal: pools", pools));
+    if (builder->sealed)
+      return {TIERCEL_FAILED_PRECONDITION, "host_pools_seal: the group is sealed already; begin another"};
+    std::stop_source stop;
+    HostPoolGroupBuilder group = begin(builder->options, stop);
+    TIERCEL_RETURN_UNLESS_OK(with_all(group, builder->requests));
+    TIERCEL_RETURN_UNLESS_OK(seal(std::move(group), builder->options, pools));
+    builder->sealed = true;
+    return {};
+  });
+}
+
+void tiercel_host_pools_builder_release(tiercel_host_pools_builder* builder) { free_handle(builder); }
+
+tiercel_status tiercel_host_pools_attach(const tiercel_spec* spec, const tiercel_host_pools_options* options,
+                                         int fd, tiercel_host_pools** pools, tiercel_error* error) {
+  return answer(error, [&]() -> Answer {
+    TIERCEL_RETURN_UNLESS_OK(check_out("host_pools_attach: pools", pools));
+    StorageForm form;
+    TIERCEL_RETURN_UNLESS_OK(form_of(spec, form));
+    PoolsOptions given;
+    TIERCEL_RETURN_UNLESS_OK(read_pools_options(options, given));
+    const auto requests = stack_of(form, stack_options(given));
+    if (!requests) return requests.error();
+    auto plan = plan_host_pools(*requests, given.group.plan);
+    if (!plan) return plan.error();
+    auto group = HostPoolGroup::attach(std::move(*plan), fd, MappingAccess::kReadWrite);
+    if (!group) return group.error();
+    return give(std::move(*group), false, given.copy_threads, pools);
+  });
+}
+
+void tiercel_host_pools_release(tiercel_host_pools* pools) { free_handle(pools); }
