@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "os/test_machine.h"
+
 namespace tiercel {
 namespace {
 
@@ -109,17 +111,6 @@ bool is_mapped(const std::byte* at) {
   unsigned char resident = 0;
   const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(at) / kSmallPageBytes * kSmallPageBytes;
   return ::mincore(reinterpret_cast<void*>(page), 1, &resident) == 0;  // NOLINT(performance-no-int-to-ptr)
-}
-
-int open_memfds() {
-  int found = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code failure;
-    if (std::filesystem::read_symlink(entry.path(), failure).string().find("memfd:tiercel") !=
-        std::string::npos)
-      ++found;
-  }
-  return found;
 }
 
 SystemResult<std::uint64_t> all_huge(std::uint64_t bytes, int) { return bytes; }
@@ -452,15 +443,6 @@ TEST(Mapping, MovesAsAValue) {
   EXPECT_FALSE(is_mapped(data));
 }
 
-// Runs `body` in a forked child; its exit status. 0 = it returned true.
-int in_child(const std::function<bool()>& body) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(body() ? 0 : 1);
-  int status = 0;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 TEST(MappingAttach, AnotherProcessReadsWhatWasWrittenAndTheOwnerWhatThatOneWrites) {
   auto owner = open(MappingKind::kShared, 4 * kMiB, LinuxMappingCalls());
   ASSERT_TRUE(owner);
@@ -615,31 +597,6 @@ TEST(HugeBytesIn, TakesAnyText) {
         "0-10 \nAnonHugePages: 99999999999999999999 kB", "0-10 \nShmemPmdMapped:   "})
     EXPECT_EQ(huge_bytes_in(text, 0, UINT64_MAX), 0U) << text;
 }
-
-// A real memory cgroup, where this process may make one: a size beyond its limit is refused and not killed.
-class OwnCgroup {
- public:
-  OwnCgroup() : path_(fmt::format("/sys/fs/cgroup/memory/tiercel_test_{}", ::getpid())) {
-    if (::mkdir(path_.c_str(), 0755) != 0) why_ = fmt::format("mkdir {}: errno {}", path_, errno);
-    if (why_.empty() && !put("memory.limit_in_bytes", fmt::format("{}", 96 * kMiB)))
-      why_ = "the limit cannot be set";
-  }
-  ~OwnCgroup() { ::rmdir(path_.c_str()); }
-  OwnCgroup(const OwnCgroup&) = delete;
-  OwnCgroup& operator=(const OwnCgroup&) = delete;
-  bool put(const char* file, const std::string& text) const {
-    const int fd = ::open((path_ + "/" + file).c_str(), O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    const bool whole = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    ::close(fd);
-    return whole;
-  }
-  const std::string& path() const { return path_; }
-  const std::string& why() const { return why_; }
-
- private:
-  std::string path_, why_;
-};
 
 TEST(MappingInACgroup, TooMuchIsRefusedNamingTheGroupAndWhatFitsIsGiven) {
   const OwnCgroup group;
