@@ -61,7 +61,7 @@ class [[nodiscard]] Result {
 
   T& operator*() & { return checked(); }
   const T& operator*() const& { return const_cast<Result*>(this)->checked(); }
-  T&& operator*() && { return std::move(checked()); }
+  T operator*() && { return std::move(checked()); }  // by value: `for (x : *call())` keeps it alive
   T* operator->() { return &checked(); }
   const T* operator->() const { return &const_cast<Result*>(this)->checked(); }
 
