@@ -136,9 +136,74 @@ def check_shared():
     print(f"{len(cases)} published cases and {len(bad)} bad ones compared")
 
 
+LAYOUTS = ("layer_first", "page_first", "page_first_direct", "page_head", "page_first_kv_split", "record", "vllm_nhd", "vllm_hnd",
+           "vllm_block_nhd", "vllm_block_hnd", "llama", "llama_v_transposed")
+
+
+def check_pools_of(model, layout):
+    """What is printed of one page of each pool holds together: whole, inside of its buffer, apart from every other."""
+    code, out, err = inspect("--host-pools", "--json", "--layout", layout, "--pages", 3, "--page", 2, "--page-tokens", 128, model)
+    if not check_code(code, out, err, model, layout):
+        return
+    plan = json.loads(out)["host_pools"]
+    ranges = []
+    for pool in plan["pools"]:
+        size = pool.get("page_bytes", pool.get("snapshot_bytes"))
+        segments = [segment for each in pool["objects"] for segment in each["segments"]]
+        check(sum(segment["length"] for segment in segments) == size, model, layout, pool["name"], "is not whole")
+        counts = [each["segments_per_page"] for each in pool["components"]]
+        check(counts == [len(each["segments"]) for each in pool["objects"]], model, layout, "segments are", counts)
+        for segment in segments:
+            buffer = pool["buffers"][segment["buffer"]]
+            check(segment["buffer_offset"] + segment["length"] <= buffer["bytes"], model, layout, "beyond its buffer:", segment)
+            check(segment["offset"] == buffer["offset"] + segment["buffer_offset"], model, layout, "offsets differ:", segment)
+            ranges.append((segment["allocation"], segment["offset"], segment["offset"] + segment["length"]))
+    ranges.sort()
+    check(all(a[0] != b[0] or a[2] <= b[1] for a, b in zip(ranges, ranges[1:])), model, layout, "two pools name the same bytes")
+    check(plan["required_bytes"] <= plan["mapped_bytes"], model, layout, "maps less than it needs")
+
+
+def check_code(code, out, err, *what):
+    check(code == 0 and err == "" and out.count("\n") == 1, *what, "exit status", code, err)
+    return code == 0
+
+
+def check_host_pools(folder):
+    spec = SOURCE / "examples" / "specs" / "every_kind.json"
+    models = sorted(path for path in MODELS.glob("*.json") if path.name != "expected.json")
+    if not models:
+        print("skipped: 18 models, ../shared is not present")
+    for model in [spec, *models]:
+        for layout in LAYOUTS:
+            check_pools_of(model, layout)
+
+    code, out, _ = inspect("--host-pools", "--capacity", "256MiB", "--memory", "shared", "--page", 0, spec)
+    check(code == 0 and "Host pools: shared memory" in out and "page 0 of" in out, "text:", out[-400:])
+    code, out, _ = inspect("--host-pools", "--json", "--capacity", "256MiB", spec)
+    check(json.loads(out)["host_pools"]["mapped_bytes"] <= 256 << 20, "more than the capacity:", out)
+
+    config = written(folder, "extra.json", {"allocator": "shm"})
+    for options in (["--backend", "dynamic", "--allocator", "shm"], ["--extra-config", f"@{config}"],
+                    ["--backend", "mooncake", "--extra-config", '{"allocator": "shm"}']):
+        code, out, err = inspect("--host-pools", "--json", *options, spec)
+        check(code == 0 and json.loads(out)["host_pools"]["memory"] == "shared", options, out, err)
+    refused(["allocator"], "--host-pools", "--allocator", "mooncake", spec, status=2)
+    refused(["memory", "allocator"], "--host-pools", "--memory", "hugepage", "--allocator", "shm", spec, status=2)
+    refused(["extra_config"], "--host-pools", "--extra-config", "{", spec, status=2)
+    refused(["--layout", "page_first"], "--host-pools", "--layout", "pages", spec, status=2)
+    refused(["--capacity", "--pages"], "--host-pools", "--capacity", "1GiB", "--pages", 3, spec, status=2)
+    refused(["--capacity"], "--host-pools", "--capacity", "lots", spec, status=2)
+    refused(["--pages"], "--host-pools", "--pages", "0", spec, status=2)
+    refused(["--stage"], "--host-pools", "--stage", "7:3", spec, status=2)
+    refused(["--page", "--host-pools"], "--page", 3, spec, status=2)
+    refused(["every_kind.json", "wanted at least", "raise the total"], "--host-pools", "--capacity", "1KiB", spec)
+    refused(["every_kind.json", "--page 3"], "--host-pools", "--pages", 3, "--page", 3, spec)
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         check_outputs(Path(name))
+        check_host_pools(Path(name))
         check_cost(Path(name))
     check_shared()
     print(f"{len(FAILURES)} failures" if FAILURES else "inspect: all as the contract says")
