@@ -1,21 +1,21 @@
 // In which order a pool's bytes stand in memory: an order of six axes, outermost first. The layouts that
 // users know by name are named axis orders; an engine's own is written the same way.
 //
-//   name                  order (| ends the axes that have buffers of their own)       as shapes
-//   layer_first           component,layer,page,token,head,dim                          (2, L, T, H, D)
-//   page_first            component,page,token,layer,head,dim                          (2, T, L, H, D)
-//   page_first_direct     component,page,layer,token,head,dim                          (2, NP, L, P, H, D)
-//   page_head             component,page,head,token,layer,dim                          (2, NP, H, P, L, D)
-//   page_first_kv_split   component|page,layer,token,head,dim                          K, V … (NP, L, P, H,
-//   D) each record                page,layer,component,token,head,dim                          the order at
-//   rest vllm_nhd              layer|component,page,token,head,dim                          per layer (2, NP,
-//   P, H, D) vllm_hnd              layer|component,page,head,token,dim                          per layer (2,
-//   NP, H, P, D) vllm_block_nhd        layer|page,component,token,head,dim                          per layer
-//   (NP, 2, P, H, D) vllm_block_hnd        layer|page,component,head,token,dim                          per
-//   layer (NP, 2, H, P, D) llama                 layer,component|page,token,head,dim per layer K (T, H, D), V
-//   (T, H, D) llama_v_transposed    the same; v: head,dim,page,token                             V (H, D, T)
-// Source of the first five: SGLang's host pools; of the others: vLLM's attention back ends, llama.cpp's
-// caches.
+//   layer_first           component,layer,page,token,head,dim   as shape (2, L, T, H, D)
+//   page_first            component,page,token,layer,head,dim   (2, T, L, H, D)
+//   page_first_direct     component,page,layer,token,head,dim   (2, NP, L, P, H, D)
+//   page_head             component,page,head,token,layer,dim   (2, NP, H, P, L, D)
+//   page_first_kv_split   component|page,layer,token,head,dim   (NP, L, P, H, D), K and V each
+//   record                page,layer,component,token,head,dim   the order at rest
+//   vllm_nhd              layer|component,page,token,head,dim   (2, NP, P, H, D) a layer
+//   vllm_hnd              layer|component,page,head,token,dim   (2, NP, H, P, D) a layer
+//   vllm_block_nhd        layer|page,component,token,head,dim   (NP, 2, P, H, D) a layer
+//   vllm_block_hnd        layer|page,component,head,token,dim   (NP, 2, H, P, D) a layer
+//   llama                 layer,component|page,token,head,dim   (T, H, D), K and V of a layer each
+//   llama_v_transposed    the same, with v:head,dim,page,token  V as (H, D, T)
+//
+// '|' ends the axes that have buffers of their own. Source of the first five: SGLang's host pools; of the
+// last six: vLLM's attention back ends and llama.cpp's caches.
 //
 // Threads: pure values and functions.
 #pragma once
