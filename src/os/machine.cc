@@ -143,6 +143,9 @@ RungTrial try_rung(Rung rung, bool shared, const MemoryLimits& limits, const Map
     if (room && room->bytes < kTrialMappingBytes) return {false, room->where};
     if (!shared) options.kind = MappingKind::kHugepage;
   }
+  // Where nothing fits, no rung can be blamed.
+  if (!limits.check({.shared = shared}, kTrialMappingBytes).ok())
+    return {std::nullopt, "not tried: too little memory may be claimed"};
   const FromRung from(rung, calls);
   const Result<Mapping> mapping = Mapping::open(options, limits, from);
   if (!mapping) return {false, mapping.error().message};

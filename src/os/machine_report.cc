@@ -78,9 +78,11 @@ Check check_memory(const Machine& machine) {
   check.tell("trial_works", mapped);
   if (!mapped) {
     check.state = CheckState::kMissing;
-    check.text =
-        fmt::format("not even {} can be had: {}", format_size(kTrialMappingBytes),
-                    (machine.mapped_private.ok() ? machine.mapped_shared : machine.mapped_private).message);
+    // Both have it from the same limits: the shorter sentence, where it is the room that is too small.
+    const Status& failed = machine.mapped_private.ok() ? machine.mapped_shared : machine.mapped_private;
+    const bool small = room < MemoryLimits::needed_bytes({.shared = true}, kTrialMappingBytes);
+    check.text = fmt::format("not even {} can be had: {}", format_size(kTrialMappingBytes),
+                             machine.room && small ? machine.room->where : failed.message);
     check.remedy = machine.room && !machine.room->remedy.empty()
                        ? machine.room->remedy
                        : std::string("raise the limit that is named");
@@ -124,6 +126,11 @@ Check check_huge(std::string_view name, const RungTrials& trials, bool shared) {
     const std::string refused = rungs(trials, false);
     check.text = fmt::format("{} gets pages of 2 MiB by {}{}{}", what, rungs(trials, true),
                              refused.empty() ? "" : "; not by ", refused);
+    return check;
+  }
+  if (!trials.advice.got && !trials.collapse.got) {
+    check.state = CheckState::kNote;
+    check.text = fmt::format("whether {} gets pages of 2 MiB is not known: {}", what, trials.advice.why);
     return check;
   }
   check.state = CheckState::kLack;

@@ -122,6 +122,8 @@ TEST(MachineReport, WithoutMemoryNothingWorks) {
     EXPECT_THAT(check.text, HasSubstr("no room here"));
     EXPECT_EQ(check.remedy, "free memory");
     EXPECT_FALSE(is_ready(check_machine(machine)));
+    machine.room->bytes = kMiB;
+    EXPECT_THAT(changed(machine, "memory").text, HasSubstr("had: the memory"));
   }
 }
 
@@ -157,6 +159,10 @@ TEST(MachineReport, AnyRungIsEnoughForHugePages) {
     trials.collapse = {std::nullopt, "not needed"};
     EXPECT_EQ(changed(machine, name).state, CheckState::kLack);
     EXPECT_TRUE(unknown(changed(machine, name), "by_collapse"));
+    trials.advice = {std::nullopt, "nobody can tell"};
+    EXPECT_EQ(changed(machine, name).state, CheckState::kNote);
+    EXPECT_THAT(changed(machine, name).text, HasSubstr("nobody can tell"));
+    trials.advice = {false, "never"};
     trials.collapse = {true, ""};
     EXPECT_EQ(changed(machine, name).state, CheckState::kOk);
     EXPECT_THAT(changed(machine, name).text, HasSubstr("by collapse; not by hugetlb, advice"));

@@ -264,8 +264,8 @@ TEST(Machine, MemoryIsWhatTheLimitsLeave) {
   machine = world.look();
   EXPECT_EQ(machine.mapped_private.code, Code::kResourceExhausted);
   EXPECT_EQ(machine.mapped_shared.code, Code::kResourceExhausted);
-  EXPECT_EQ(machine.huge_private.advice.got, false);
-  EXPECT_THAT(machine.huge_private.advice.why, HasSubstr("/proc/meminfo"));
+  EXPECT_EQ(machine.huge_private.advice.got, std::nullopt);
+  EXPECT_THAT(machine.huge_shared.collapse.why, HasSubstr("not tried"));
 
   world.tree.file("/proc/meminfo", "MemAvailable: plenty\n");
   EXPECT_EQ(world.look().room.error().code, Code::kIoError);
