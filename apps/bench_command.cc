@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "bench/benches.h"
 #include "bench/print.h"
+#include "model_arguments.h"
 
 namespace tiercel::apps {
 namespace {
@@ -21,12 +23,13 @@ constexpr const char* kExamples = R"(Examples:
   tiercel bench
   tiercel bench hash get
   tiercel bench put --json
+  tiercel bench copy --model config.json
   tiercel bench --list
 Without a name all of them run, a few minutes in all. Exit status: 0; 1 when a bench could not measure; 2 when the
 command line made no sense. docs/guide/bench.md says what each line means and how to read it.)";
 
 struct BenchArguments {
-  std::vector<std::string> names;
+  std::vector<std::string> names, models, folders;
   bool json = false, list = false, quick = false;
 };
 
@@ -45,6 +48,32 @@ Result<std::vector<Bench>> chosen(const BenchArguments& arguments) {
     if (arguments.names.empty() || std::ranges::find(arguments.names, bench.name) != arguments.names.end())
       list.push_back(bench);
   return list;
+}
+
+// Every model named, and every *.json of the folders named that describes one.
+Result<std::vector<BenchModel>> chosen_models(const BenchArguments& arguments) {
+  std::vector<BenchModel> models;
+  const auto name = [](const std::string& path) { return std::filesystem::path(path).stem().string(); };
+  for (const std::string& path : arguments.models) {
+    auto spec = load_model(path, {});
+    if (!spec) return error(Code::kInvalidArgument, spec.error().message);
+    models.push_back({name(path), std::move(*spec)});
+  }
+  for (const std::string& folder : arguments.folders) {
+    std::error_code failed;
+    std::vector<std::string> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, failed))
+      if (entry.path().extension() == ".json") paths.push_back(entry.path().string());
+    if (failed)
+      return error(Code::kInvalidArgument,
+                   fmt::format("--models: folder {} cannot be read: {}", folder, failed.message()));
+    std::ranges::sort(paths);
+    for (const std::string& path : paths)
+      if (auto spec = load_model(path, {})) models.push_back({name(path), std::move(*spec)});
+    if (models.empty())
+      return error(Code::kInvalidArgument, fmt::format("--models: no file of {} describes a model", folder));
+  }
+  return models;
 }
 
 std::string list_text() {
@@ -74,10 +103,13 @@ int run_benches(const BenchArguments& arguments) {
   if (!list) return fail("bench", list.error().message, kExitUsage);
   if (arguments.list)
     return write_stdout(list_text()) ? kExitOk : fail("bench", "standard output cannot be written");
+  auto models = chosen_models(arguments);
+  if (!models) return fail("bench", models.error().message, kExitUsage);
   const ProgressLine progress;
   std::vector<BenchResult> results;
   for (const Bench& bench : *list) {
-    BenchRun run({.quick = arguments.quick}, [&](std::string_view what) { progress.show(bench.name, what); });
+    BenchRun run({.quick = arguments.quick, .models = *models},
+                 [&](std::string_view what) { progress.show(bench.name, what); });
     const Status status = bench.run(run);
     progress.clear();
     if (!status.ok()) return fail("bench", fmt::format("{}: {}", bench.name, status.message));
@@ -97,6 +129,11 @@ Command bench_command(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "bench", "Measure how near each part comes to what the machine allows, side by side");
   app->add_option("NAME", a.names, "benches to run (default: all)")->type_name("");
+  app->add_option("--model", a.models,
+                  "copy: a model's configuration; each of its pools, each pair of layouts")
+      ->type_name("FILE");
+  app->add_option("--models", a.folders, "copy: the same for each configuration in a folder")
+      ->type_name("DIR");
   app->add_flag("--list", a.list, "which benches there are");
   app->add_flag("--json", a.json, "one JSON object instead of a table");
   app->add_flag("--quick", a.quick, "tiny sizes: shows that every bench runs, its numbers say nothing");

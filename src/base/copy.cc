@@ -30,6 +30,13 @@ void copy_cached(std::byte* to, ByteView from, ByteView next) {
   if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 
+void pieces_cached(std::span<const CopyPiece> pieces, std::size_t count, std::size_t ahead) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const CopyPiece next = i + ahead < pieces.size() ? pieces[i + ahead] : CopyPiece();
+    copy_cached(pieces[i].to, ByteView(pieces[i].from, pieces[i].length), ByteView(next.from, next.length));
+  }
+}
+
 }  // namespace
 
 #if defined(TIERCEL_X86_COPY)
@@ -51,19 +58,25 @@ constexpr std::size_t kShortestOfMany = 256;
 
 // All three require: `to` on a line's boundary, whole lines.
 
+[[gnu::target("avx512f"), gnu::always_inline]] inline void line_512(std::byte* to, const std::byte* from) {
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
+}
+[[gnu::target("avx512f"), gnu::always_inline]] inline void lines_512(std::byte* to, const std::byte* from,
+                                                                     std::size_t length, Ahead ahead) {
+  std::size_t done = 0;
+  const std::size_t asked = std::min(ahead.length, length) / kBlock * kBlock;
+  for (; done < asked; done += kBlock)
+#pragma GCC unroll 4
+    for (std::size_t i = done; i < done + kBlock; i += kLine) {
+      _mm_prefetch(reinterpret_cast<const char*>(ahead.at) + i, _MM_HINT_T0);
+      line_512(to + i, from + i);
+    }
+  ask_block(ahead, done);
+  for (; done < length; done += kLine) line_512(to + done, from + done);
+}
 [[gnu::target("avx512f")]] void stream_512(std::byte* to, const std::byte* from, std::size_t length,
                                            Ahead ahead) {
-  std::size_t done = 0;
-  for (; done + kBlock <= length; done += kBlock) {
-    ask_block(ahead, done);
-    __m512i lines[4];
-    for (std::size_t i = 0; i < 4; ++i) lines[i] = _mm512_loadu_si512(from + done + kLine * i);
-    for (std::size_t i = 0; i < 4; ++i)
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + done + kLine * i), lines[i]);
-  }
-  ask_block(ahead, done);
-  for (; done < length; done += kLine)
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + done), _mm512_loadu_si512(from + done));
+  lines_512(to, from, length, ahead);
 }
 
 [[gnu::target("avx2")]] void stream_256(std::byte* to, const std::byte* from, std::size_t length,
@@ -102,21 +115,59 @@ bool detail::copy_has(CopyBody body) {
   return false;
 }
 
+namespace {
+
+// The two ends, up to whole lines of the target.
+struct Ends {
+  std::size_t head = 0, lines = 0;
+};
+[[gnu::always_inline]] inline Ends copy_ends(std::byte* to, ByteView from) {
+  const std::size_t head = -reinterpret_cast<std::uintptr_t>(to) % kLine;
+  const Ends ends{head, (from.size() - head) / kLine * kLine};
+  if (head != 0) std::memcpy(to, from.data(), head);
+  const std::size_t tail = from.size() - head - ends.lines;
+  if (tail != 0) std::memcpy(to + head + ends.lines, from.data() + head + ends.lines, tail);
+  return ends;
+}
+
+using Stream = void (*)(std::byte*, const std::byte*, std::size_t, Ahead);
+Stream stream_of(detail::CopyBody body) {
+  return body == detail::CopyBody::kVectors512   ? stream_512
+         : body == detail::CopyBody::kVectors256 ? stream_256
+                                                 : stream_128;
+}
+
+// Requires: `ahead` more pieces, or as many as there are, behind the last.
+void pieces_by(Stream stream, std::span<const CopyPiece> pieces, std::size_t count, std::size_t ahead) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const CopyPiece& piece = pieces[i];
+    const CopyPiece next = i + ahead < pieces.size() ? pieces[i + ahead] : CopyPiece();
+    const ByteView from(piece.from, piece.length);
+    if (piece.length < kShortestOfMany) {
+      copy_cached(piece.to, from, ByteView(next.from, next.length));
+      continue;
+    }
+    const Ends ends = copy_ends(piece.to, from);
+    stream(piece.to + ends.head, piece.from + ends.head, ends.lines, {next.from, next.length});
+  }
+}
+
+}  // namespace
+
 void detail::copy_by(CopyBody body, std::byte* to, ByteView from, WritePath path, ByteView next) {
   const std::size_t shortest = next.empty() ? kShortest : kShortestOfMany;
   if (body == CopyBody::kPlain || path == WritePath::kCached || from.size() < shortest)
     return copy_cached(to, from, next);
-  const std::size_t head = (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine;
-  const std::size_t lines = (from.size() - head) / kLine * kLine;
+  const auto [head, lines] = copy_ends(to, from);
   Ahead ahead{next.data(), next.size()};
   if (next.empty() && lines > kAhead) ahead = {from.data() + head + kAhead, lines - kAhead};
-  std::memcpy(to, from.data(), head);
-  const auto stream = body == CopyBody::kVectors512   ? stream_512
-                      : body == CopyBody::kVectors256 ? stream_256
-                                                      : stream_128;
-  stream(to + head, from.data() + head, lines, ahead);
-  const ByteView tail = from.subspan(head + lines);
-  std::memcpy(to + head + lines, tail.data(), tail.size());
+  stream_of(body)(to + head, from.data() + head, lines, ahead);
+}
+
+void detail::copy_pieces_by(CopyBody body, std::span<const CopyPiece> pieces, std::size_t count,
+                            std::size_t ahead, WritePath path) {
+  if (body == CopyBody::kPlain || path == WritePath::kCached) return pieces_cached(pieces, count, ahead);
+  pieces_by(stream_of(body), pieces, count, ahead);
 }
 
 void copy_fence() { _mm_sfence(); }
@@ -127,6 +178,11 @@ bool detail::copy_has(CopyBody body) { return body == CopyBody::kPlain; }
 
 void detail::copy_by(CopyBody, std::byte* to, ByteView from, WritePath, ByteView next) {
   copy_cached(to, from, next);
+}
+
+void detail::copy_pieces_by(CopyBody, std::span<const CopyPiece> pieces, std::size_t count, std::size_t ahead,
+                            WritePath) {
+  pieces_cached(pieces, count, ahead);
 }
 
 void copy_fence() {}
@@ -145,6 +201,10 @@ detail::CopyBody detail::best_copy_body() {
 
 void copy_bytes(std::byte* to, ByteView from, WritePath path, ByteView next) {
   detail::copy_by(detail::best_copy_body(), to, from, path, next);
+}
+
+void copy_pieces(std::span<const CopyPiece> pieces, std::size_t count, std::size_t ahead, WritePath path) {
+  detail::copy_pieces_by(detail::best_copy_body(), pieces, count, ahead, path);
 }
 
 }  // namespace tiercel

@@ -42,6 +42,31 @@ TEST(Copy, EveryBodyCopiesTheSameBytesAndNoOthers) {
   }
 }
 
+TEST(Copy, PiecesOfEveryLengthArriveWhateverIsAskedForBehindThem) {
+  Prng prng(2);
+  std::vector<std::byte> bytes(1 << 16);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(prng.next());
+  for (const detail::CopyBody body : detail::kCopyBodies) {
+    if (!detail::copy_has(body)) continue;
+    for (const WritePath path : {WritePath::kCached, WritePath::kPastCache})
+      for (std::size_t ahead = 1; ahead < 5; ++ahead) {
+        std::vector<std::byte> room(1 << 16, kUntouched);
+        std::vector<std::byte> wanted = room;
+        std::vector<CopyPiece> pieces;
+        for (std::size_t at = 0; at + 3000 < room.size(); at += 3000) {
+          const std::size_t shift = prng.below(64);
+          pieces.push_back({room.data() + at + shift, bytes.data() + prng.below(60000), prng.below(2900)});
+        }
+        const std::size_t count = pieces.size() - 3;
+        for (std::size_t i = 0; i < count; ++i)
+          std::copy_n(pieces[i].from, pieces[i].length, wanted.data() + (pieces[i].to - room.data()));
+        detail::copy_pieces_by(body, pieces, count, ahead, path);
+        copy_fence();
+        ASSERT_TRUE(room == wanted);
+      }
+  }
+}
+
 TEST(Copy, TheBestBodyIsOneThatThisProcessorHas) {
   EXPECT_TRUE(detail::copy_has(detail::best_copy_body()));
   EXPECT_TRUE(detail::copy_has(detail::CopyBody::kPlain));

@@ -55,6 +55,7 @@ std::byte* moved(std::byte* to, std::size_t by) {
 }
 
 std::uint32_t words_to(To kind, std::byte* to, const std::byte* at, std::size_t length, std::uint32_t state) {
+  if (length == 0) return state;
   if (kind == To::kNowhere) return by_words(at, length, state);
   std::memcpy(to, at, length);
   return by_words(to, length, state);
@@ -158,7 +159,7 @@ std::uint32_t by_vectors(bool wide, std::byte* to, const std::byte* at, std::siz
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kShortest = 512;            // for vectors; shorter is as fast by words
-constexpr std::size_t kShortestPastCache = 1024;  // as in copy.cc
+constexpr std::size_t kShortestPastCache = 512;
 
 }  // namespace
 

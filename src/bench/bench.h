@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/spec.h"
 
 namespace tiercel {
 
@@ -92,11 +93,17 @@ struct BenchLine {
   std::string note;
 };
 
+struct BenchModel {
+  std::string name;
+  ModelSpec spec;
+};
+
 struct BenchOptions {
   bool quick = false;  // tiny sizes, few iterations: lines have their shape, their numbers say nothing
   std::uint32_t warm = 5;
-  std::uint32_t counted = 9;   // at least; more while `least_seconds` have not passed
-  double least_seconds = 0.5;  // of counted iterations: many short ones outlast a neighbour's burst
+  std::uint32_t counted = 9;       // at least; more while `least_seconds` have not passed
+  double least_seconds = 0.5;      // of counted iterations: many short ones outlast a neighbour's burst
+  std::vector<BenchModel> models;  // for benches that can take somebody's models
 };
 
 // Called with the bench's own words for what it does now; only for people who wait.
@@ -108,6 +115,7 @@ class BenchRun final {
   explicit BenchRun(const BenchOptions& options, BenchProgress progress = {});
 
   bool quick() const { return options_.quick; }
+  const std::vector<BenchModel>& models() const { return options_.models; }
   std::uint64_t size(std::uint64_t full, std::uint64_t tiny) const { return options_.quick ? tiny : full; }
 
   // Runs all subjects in turn, in each iteration in another order, first warm and then counted ones. An

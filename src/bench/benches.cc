@@ -11,6 +11,7 @@ std::span<const Bench> benches() {
       {"get", "records out of the arena into engine memory, verified and not, against memcpy", get_bench},
       {"put", "records from engine memory into the arena, with checksums, against memcpy", put_bench},
       {"replay", "a made-up trace through the node; what reasons and history take of it", replay_bench},
+      {"copy", "pages between pools of different layouts, fragment by fragment, against memcpy", copy_bench},
       {"crc", "CRC-32C of memory, alone and while copying, against memcpy", crc_bench},
       {"arena", "opening an arena, all of it touched, against memset; mapping it once more", arena_bench},
   };

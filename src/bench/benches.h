@@ -24,10 +24,11 @@ const Bench* find_bench(std::string_view name);  // nothing: no such bench
 Status match_bench(BenchRun& run);  // and insert_bench: index_bench.cc
 Status insert_bench(BenchRun& run);
 Status hash_bench(BenchRun& run);
-Status get_bench(BenchRun& run);  // and put_bench: copy_bench.cc
+Status get_bench(BenchRun& run);  // and put_bench: record_bench.cc
 Status put_bench(BenchRun& run);
 Status replay_bench(BenchRun& run);
 Status crc_bench(BenchRun& run);
 Status arena_bench(BenchRun& run);
+Status copy_bench(BenchRun& run);
 
 }  // namespace tiercel

@@ -1,10 +1,14 @@
-// Batches of records between engine memory and the arena, by the very function that the node's copies run,
-// against memcpy between the same places with as many threads.
+// Pages between pools of different layouts. First fragment by fragment: random slots of one pool and a row of
+// the other, against memcpy of as many bytes in one piece; then, for models that are named, whole resume
+// points between pairs of layouts, by the very copies that engines start.
+#include <array>
 #include <cstring>
 #include <functional>
 #include <latch>
 #include <memory>
 #include <numeric>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -13,236 +17,381 @@
 #include "base/prng.h"
 #include "base/sizes.h"
 #include "bench/benches.h"
-#include "device/device.h"
-#include "memory/arena.h"
-#include "memory/record.h"
+#include "model/copy_plan.h"
+#include "model/pool_layout.h"
 #include "model/storage_form.h"
 #include "os/executor.h"
 #include "os/mapping.h"
-#include "transfer/record_copy.h"
+#include "transfer/fragment_copy.h"
+#include "transfer/pool_copy.h"
 
 namespace tiercel {
 namespace {
 
-constexpr std::uint64_t kLayers = 16;
-constexpr std::uint64_t kPageTokens = 16;
+constexpr unsigned kThreads = 2;
 
-std::shared_ptr<const StorageForm> form_of(std::uint64_t record_bytes) {
-  ModelSpec spec;
-  spec.model_type = "bench";
-  spec.page_tokens = kPageTokens;
-  spec.topology = {1, 1, 1};
-  Group group;
-  group.kind = FullKind{};
-  for (std::uint32_t layer = 0; layer < kLayers; ++layer) group.layers.push_back(layer);
-  const std::uint64_t bytes = record_bytes / kLayers / kPageTokens;  // of a token in one layer
-  group.components = {{"kv", {bytes}, DType::kU8, bytes}};
-  spec.groups = {group};
-  return std::make_shared<const StorageForm>(make_storage_form(std::move(spec)).value());
+Result<Mapping> filled_mapping(std::uint64_t bytes) {
+  MappingOptions options;
+  options.bytes = bytes;
+  Result<Mapping> memory = Mapping::open(options);
+  if (!memory) return memory;
+  Prng prng(1);
+  for (std::uint64_t at = 0; at + 8 <= bytes; at += 4096) store_le(memory->bytes().data() + at, prng.next());
+  return memory;
 }
 
-// Two mappings full of records and engine pages of one size.
-class CopyWorld final {
+class LambdaTask final : public Task {
  public:
-  static Result<std::unique_ptr<CopyWorld>> create(std::uint64_t record_bytes, std::uint64_t footprint) {
-    std::unique_ptr<CopyWorld> world(new CopyWorld(record_bytes, footprint));
-    MappingOptions options;
-    options.bytes = world->slots_ * world->stride_;
-    TIERCEL_ASSIGN_OR_RETURN(world->arena_memory_, Mapping::open(options));
-    options.bytes = world->slots_ * record_bytes;
-    TIERCEL_ASSIGN_OR_RETURN(world->engine_memory_, Mapping::open(options));
-    world->wire();
-    return world;
-  }
-
-  std::uint64_t slots() const { return slots_; }
-  std::string_view page_kind() const { return page_kind_name(arena_memory_.pages().kind); }
-
-  // A copy that aim() makes ready.
-  RecordCopy copy(CopyKind kind, bool verify) const {
-    RecordCopy copy;
-    copy.kind = kind;
-    copy.place = {form_, form_->classes[0].id, {{0, header_ + record_bytes_}}, {}};
-    copy.place.label.generation = 1;
-    copy.engine = pool_;
-    copy.layers = {0, kLayers};
-    copy.verify = verify;
-    return copy;
-  }
-  // Between record and engine page number `slot`.
-  void aim(RecordCopy& copy, std::uint64_t slot) const {
-    copy.place.spans[0].offset = slot * stride_;
-    copy.place.label.key.words = {slot, 1};
-    copy.slot = mate(slot);
-  }
-  void carry_out_now(const RecordCopy& copy) {
-    const Status status = carry_out(copy, *arena_, *device_);
-    TIERCEL_CHECK(status.ok());
-  }
-  void memcpy_now(CopyKind kind, std::uint64_t slot) {
-    std::byte* record = arena_memory_.bytes().data() + slot * stride_ + header_;
-    std::byte* page = engine_memory_.bytes().data() + mate(slot) * record_bytes_;
-    if (kind == CopyKind::kStore)
-      std::memcpy(record, page, record_bytes_);
-    else
-      std::memcpy(page, record, record_bytes_);
-  }
-
- private:
-  CopyWorld(std::uint64_t record_bytes, std::uint64_t footprint)
-      : record_bytes_(record_bytes),
-        form_(form_of(record_bytes)),
-        header_(header_bytes(form_->classes[0])),
-        stride_((header_ + record_bytes + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment),
-        slots_(std::max<std::uint64_t>(footprint / record_bytes, 2)) {}
-
-  void wire() {
-    arena_ = std::make_unique<ByteArena>(arena_memory_.bytes());
-    device_ = std::make_unique<HostDevice>(engine_memory_.bytes());
-    // One run for the whole page: engines that keep a page's layers together.
-    pool_ = std::make_shared<const DevicePool>(DevicePool{
-        form_->classes[0].id, ShardId(0), slots_, {DeviceRun{0, record_bytes_, 0, record_bytes_}}});
-    Prng prng(1);
-    for (std::byte *at = engine_memory_.bytes().data(), *end = at + slots_ * record_bytes_; at < end;
-         at += 4096)
-      store_le(at, prng.next());
-    RecordCopy store = copy(CopyKind::kStore, true);
-    for (std::uint64_t slot = 0; slot < slots_; ++slot) {
-      aim(store, slot);
-      carry_out_now(store);
-    }
-  }
-  // Records and pages that belong together do not lie alike.
-  std::uint64_t mate(std::uint64_t slot) const { return slots_ - 1 - slot; }
-
-  std::uint64_t record_bytes_;
-  std::shared_ptr<const StorageForm> form_;
-  std::uint64_t header_;
-  std::uint64_t stride_;
-  std::uint64_t slots_;
-  Mapping arena_memory_;
-  Mapping engine_memory_;
-  std::unique_ptr<ByteArena> arena_;
-  std::unique_ptr<HostDevice> device_;
-  std::shared_ptr<const DevicePool> pool_;  // shared with every copy of it
-};
-
-// A part of a batch.
-class PartTask final : public Task {
- public:
-  PartTask(std::function<void()> work, std::latch& done) : work_(std::move(work)), done_(done) {}
-  void run() override {
-    work_();
-    done_.count_down();
-  }
+  explicit LambdaTask(std::function<void()> work) : work_(std::move(work)) {}
+  void run() override { work_(); }
 
  private:
   std::function<void()> work_;
-  std::latch& done_;
 };
 
-class CopyBench final {
+// Two pools, and the piece of memcpy beside them.
+struct Pools {
+  Mapping source, target;
+  std::uint64_t bytes = 0;  // of each
+
+  static Result<Pools> open(std::uint64_t bytes) {
+    Pools pools;
+    TIERCEL_ASSIGN_OR_RETURN(pools.source, filled_mapping(bytes));
+    TIERCEL_ASSIGN_OR_RETURN(pools.target, filled_mapping(bytes));
+    pools.bytes = bytes;
+    return pools;
+  }
+  std::string_view page_kind() const { return page_kind_name(source.pages().kind); }
+};
+
+// memcpy of `moved` bytes in one piece (with more threads one each), another piece each time.
+class Flat final {
  public:
-  CopyBench(BenchRun& run, CopyKind kind, CopyWorld& world, std::uint64_t record_bytes)
-      : run_(run), kind_(kind), world_(world), record_bytes_(record_bytes) {
-    batch_ = std::min(world.slots(), std::max<std::uint64_t>(run.size(32 << 20, 0) / record_bytes, 2));
-    order_.resize(world.slots());
-    std::iota(order_.begin(), order_.end(), std::uint64_t{0});
+  Flat(Pools& pools, std::uint64_t moved) : pools_(pools), moved_(moved) {}
+  void operator()(unsigned part, unsigned parts) const {
+    const std::uint64_t from = moved_ * part / parts;
+    const std::uint64_t to = moved_ * (part + 1) / parts;
+    std::memcpy(pools_.target.bytes().data() + first_ + from, pools_.source.bytes().data() + first_ + from,
+                to - from);
+    keep(pools_.target.bytes().data());
+  }
+  void advance() { first_ = first_ + 2 * moved_ <= pools_.bytes ? first_ + moved_ : 0; }
+
+ private:
+  Pools& pools_;
+  std::uint64_t moved_;
+  std::uint64_t first_ = 0;
+};
+
+// A plan whose granules are slots of `length` bytes, dense on both sides.
+CopyPlan slots_plan(std::uint64_t length, std::uint64_t slots) {
+  CopyPlan plan;
+  plan.source_granules = plan.target_granules = slots;
+  CopyNest nest;
+  nest.length = length;
+  nest.source.page = nest.target.page = length;
+  plan.layers = {{0, {nest}}};
+  return plan;
+}
+
+class FragmentBench final {
+ public:
+  FragmentBench(BenchRun& run, Pools& pools, std::uint64_t length, bool gather)
+      : run_(run),
+        pools_(pools),
+        length_(length),
+        gather_(gather),
+        count_(std::max<std::uint64_t>(run.size(64 << 20, 0) / length, 2)),
+        plan_(slots_plan(length, pools.bytes / length)),
+        flat_(pools, count_ * length),
+        executor_(kThreads - 1),
+        sums_(count_) {
+    random_.resize(plan_.source_granules);
+    std::iota(random_.begin(), random_.end(), std::uint64_t{0});
+    row_ = random_;
     Prng prng(2);
-    for (std::size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[prng.below(i)]);
+    for (std::size_t i = random_.size(); i > 1; --i) std::swap(random_[i - 1], random_[prng.below(i)]);
   }
 
-  void measure(unsigned threads) {
-    // A node makes each copy just before it is carried out: it is near, wherever its record lies.
-    const auto by_copy = [this](bool verify) {
-      return [this, verify]() -> Step {
-        return [this, copy = world_.copy(kind_, verify)](std::uint64_t slot) mutable {
-          world_.aim(copy, slot);
-          world_.carry_out_now(copy);
-        };
-      };
-    };
-    const auto by_memcpy = [this]() -> Step {
-      return [this](std::uint64_t slot) { world_.memcpy_now(kind_, slot); };
-    };
-    std::vector<Subject> subjects = {subject("memcpy", threads, by_memcpy),
-                                     subject("verified", threads, by_copy(true))};
-    if (kind_ == CopyKind::kLoad) subjects.push_back(subject("unverified", threads, by_copy(false)));
-    const Comparison result =
-        run_.compare(fmt::format("{}, {} threads", format_size(record_bytes_), threads), batch_, subjects,
-                     threads == 1 ? BenchClock::kThread : BenchClock::kWall);
-    for (std::size_t i = 1; i < subjects.size(); ++i) add_line(result, i, threads);
+  void measure() {
+    one_thread();
+    two_threads();
   }
 
  private:
-  using Step = std::function<void(std::uint64_t slot)>;
-  using MakeStep = std::function<Step()>;  // for each part of a batch its own
+  using Part = std::function<void(unsigned part, unsigned parts)>;
 
-  // One iteration: the next `batch_` records in the order, each thread its share.
-  Subject subject(std::string name, unsigned threads, MakeStep make) {
-    if (threads > 1 && !executor_) executor_ = std::make_unique<ThreadExecutor>(threads);
-    return {
-        std::move(name),
-        [this, threads, make = std::move(make)](Samples& samples) {
-          if (threads == 1) return part(0, batch_, make(), &samples);
-          std::latch done(static_cast<std::ptrdiff_t>(threads));
-          for (unsigned t = 0; t < threads; ++t)
-            executor_->submit(std::make_unique<PartTask>(
-                [&, t] { part(t * batch_ / threads, (t + 1) * batch_ / threads, make(), nullptr); }, done));
-          done.wait();
-        },
-        [this] { first_ += batch_; }};
+  std::string name(std::string_view tail) const {
+    return fmt::format("{} {}, {}", gather_ ? "gather" : "scatter", format_size(length_), tail);
   }
-  void part(std::uint64_t from, std::uint64_t to, const Step& step, Samples* samples) const {
-    for (std::uint64_t i = from; i < to; ++i) {
-      const double start = samples != nullptr ? now_nanoseconds() : 0;
-      step(order_[(first_ + i) % order_.size()]);
-      if (samples != nullptr) samples->add(now_nanoseconds() - start);
-    }
+  GranuleLists lists(unsigned part, unsigned parts) const {
+    const std::uint64_t from = first_ + count_ * part / parts;
+    const std::uint64_t to = first_ + count_ * (part + 1) / parts;
+    const auto random = std::span(random_).subspan(from, to - from);
+    const auto row = std::span(row_).subspan(from, to - from);
+    return gather_ ? GranuleLists{random, row} : GranuleLists{row, random};
   }
-  void add_line(const Comparison& result, std::size_t subject, unsigned threads) {
-    const bool put = kind_ == CopyKind::kStore;
-    const bool verified = subject == 1;
-    BenchLine line = line_of(result,
-                             fmt::format("{} {}, {} thread{}", format_size(record_bytes_),
-                                         put        ? "checksummed"
-                                         : verified ? "verified"
-                                                    : "unverified",
-                                         threads, threads == 1 ? "" : "s"),
-                             subject, 0, BenchUnit::kGigabytes, "GB/s", batch_ * record_bytes_);
-    line.limit_name = fmt::format("memcpy, {} thread{}", threads, threads == 1 ? "" : "s");
-    line.page_kind = world_.page_kind();
-    const double target = !verified ? 0.95 : threads == 1 ? 0.80 : 0.90;
-    line.target = fmt::format("ratio >= {:.2f}", target);
-    run_.add(std::move(line));
+  NestMemory memory() const { return {pools_.source.bytes().data(), pools_.target.bytes().data()}; }
+  const CopyNest& nest() const { return plan_.layers[0].nests[0]; }
+  void ours(unsigned part, unsigned parts) const {
+    copy_fragments(plan_, nest(), memory(), lists(part, parts), WritePath::kPastCache);
+    copy_fence();
+  }
+  void summed(unsigned part, unsigned parts) {
+    const std::uint64_t from = count_ * part / parts;
+    const auto sums = std::span(sums_).subspan(from, count_ * (part + 1) / parts - from);
+    copy_fragments(plan_, nest(), memory(), lists(part, parts), WritePath::kPastCache, PlanSide::kSource,
+                   sums);
+    copy_fence();
+  }
+  void loop(unsigned part, unsigned parts) const {
+    const GranuleLists granules = lists(part, parts);
+    for (std::size_t i = 0; i < granules.source.size(); ++i)
+      std::memcpy(memory().target + granules.target[i] * length_,
+                  memory().source + granules.source[i] * length_, length_);
+  }
+
+  // One iteration: the next slots; this thread does the last share and waits for the others.
+  Subject subject(unsigned threads, Part part) {
+    return {"",
+            [this, threads, part = std::move(part)](Samples&) {
+              std::latch done(static_cast<std::ptrdiff_t>(threads) - 1);
+              for (unsigned t = 0; t + 1 < threads; ++t)
+                executor_.submit(std::make_unique<LambdaTask>([&, t] {
+                  part(t, threads);
+                  done.count_down();
+                }));
+              part(threads - 1, threads);
+              done.wait();
+            },
+            [this] {
+              flat_.advance();
+              first_ = first_ + 2 * count_ <= random_.size() ? first_ + count_ : 0;
+            }};
+  }
+  Part flat_part() {
+    return [this](unsigned part, unsigned parts) { flat_(part, parts); };
+  }
+  Part ours_part() {
+    return [this](unsigned part, unsigned parts) { ours(part, parts); };
+  }
+  Part summed_part() {
+    return [this](unsigned part, unsigned parts) { summed(part, parts); };
+  }
+  BenchLine line(const Comparison& result, std::string_view tail, std::size_t subject, std::size_t peer,
+                 std::string peer_name, std::string limit_name) const {
+    BenchLine line = line_of(result, name(tail), subject, 0, BenchUnit::kGigabytes, "GB/s", count_ * length_);
+    line.limit_name = std::move(limit_name);
+    line.page_kind = pools_.page_kind();
+    add_peer(line, result, subject, peer, BenchUnit::kGigabytes, std::move(peer_name));
+    return line;
+  }
+
+  void one_thread() {
+    const Subject subjects[] = {subject(1, flat_part()), subject(1, ours_part()),
+                                subject(1, [this](unsigned part, unsigned parts) { loop(part, parts); }),
+                                subject(1, summed_part())};
+    const Comparison result = run_.compare(name("1 thread"), count_, subjects, BenchClock::kThread);
+    BenchLine copied = line(result, "1 thread", 1, 2, "memcpy of each", "memcpy");
+    if (length_ >= 128 << 10) copied.target = "ratio >= 1.00";
+    if (length_ == 1024 || length_ == 2048) copied.target = "ratio >= 0.65";
+    run_.add(std::move(copied));
+    run_.add(line(result, "1 thread, summed", 3, 1, "not summed", "memcpy"));
+  }
+  void two_threads() {
+    const Subject subjects[] = {subject(kThreads, flat_part()), subject(1, ours_part()),
+                                subject(kThreads, ours_part()), subject(kThreads, summed_part())};
+    const Comparison result = run_.compare(name("2 threads"), count_, subjects);
+    BenchLine copied = line(result, "2 threads", 2, 1, "1 thread", "memcpy, 2 threads");
+    run_.add(std::move(copied));
+    run_.add(line(result, "2 threads, summed", 3, 2, "not summed", "memcpy, 2 threads"));
   }
 
   BenchRun& run_;
-  CopyKind kind_;
-  CopyWorld& world_;
-  std::uint64_t record_bytes_;
-  std::uint64_t batch_ = 0;
+  Pools& pools_;
+  std::uint64_t length_;
+  bool gather_;
+  std::uint64_t count_;  // slots of an iteration
+  CopyPlan plan_;
+  Flat flat_;
+  ThreadExecutor executor_;
+  std::vector<std::uint32_t> sums_;
+  std::vector<std::uint64_t> random_, row_;
   std::uint64_t first_ = 0;
-  std::vector<std::uint64_t> order_;
-  std::unique_ptr<ThreadExecutor> executor_;
 };
 
-Status copy_bench(BenchRun& run, CopyKind kind) {
-  const std::uint64_t footprint = run.size(256 << 20, 1 << 20);
-  for (const std::uint64_t kib : {36U, 128U, 512U, 1024U, 4096U, 8192U}) {
-    if (run.quick() && kib > 128) break;
-    auto world = CopyWorld::create(kib << 10, footprint);
-    if (!world) return world.error();
-    CopyBench bench(run, kind, **world, kib << 10);
-    bench.measure(1);
-    bench.measure(2);
+// ---- Models ----
+
+constexpr std::array<std::pair<const char*, const char*>, 8> kLayoutPairs = {{
+    {"layer_first", "page_first"},
+    {"page_first", "layer_first"},
+    {"layer_first", "page_first_direct"},
+    {"page_first_direct", "layer_first"},
+    {"layer_first", "page_head"},
+    {"page_head", "layer_first"},
+    {"vllm_nhd", "record"},
+    {"record", "vllm_nhd"},
+}};
+
+// All pools of a model in two layouts, in the memory of two mappings.
+class ModelBench final {
+ public:
+  ModelBench(BenchRun& run, const BenchModel& model) : run_(run), model_(model), executor_(kThreads) {}
+
+  Status measure() {
+    const auto form = make_storage_form(model_.spec);
+    if (!form) return form.error();
+    shapes_ = pool_shapes(*form);
+    std::erase_if(shapes_, [](const PoolShape& shape) { return shape.page_bytes() == 0; });
+    if (shapes_.empty()) return {};
+    for (const auto& [source, target] : kLayoutPairs)
+      if (Status status = measure_pair(source, target); !status.ok()) return status;
+    return {};
   }
-  return {};
-}
+
+ private:
+  struct Pool {
+    PoolLayout source, target;
+    std::shared_ptr<const CopyPlan> plan;  // shared by the copies of every iteration
+    std::uint64_t moved = 0;               // pages of an iteration
+    std::vector<std::uint64_t> random;
+  };
+
+  // As many pages as make `share` bytes of its memory, and of each iteration.
+  Result<Pool> pool(const PoolShape& shape, const char* source, const char* target) const {
+    const std::uint64_t bytes = shape.page_bytes();
+    const std::uint64_t share = run_.size(256 << 20, 1 << 20) / shapes_.size();
+    const std::uint64_t pages = std::max<std::uint64_t>(share / bytes, 2);
+    Pool pool;
+    TIERCEL_ASSIGN_OR_RETURN(const Layout from, layout_from_text(source));
+    TIERCEL_ASSIGN_OR_RETURN(const Layout to, layout_from_text(target));
+    TIERCEL_ASSIGN_OR_RETURN(pool.source, lay_out(shape, from, pages));
+    TIERCEL_ASSIGN_OR_RETURN(pool.target, lay_out(shape, to, pages));
+    TIERCEL_ASSIGN_OR_RETURN(CopyPlan plan, plan_copy(pool.source, pool.target));
+    pool.plan = std::make_shared<const CopyPlan>(std::move(plan));
+    pool.moved = std::max<std::uint64_t>(pages / 8, 1);
+    pool.random.resize(pages);
+    std::iota(pool.random.begin(), pool.random.end(), std::uint64_t{0});
+    Prng prng(3);
+    for (std::size_t i = pages; i > 1; --i) std::swap(pool.random[i - 1], pool.random[prng.below(i)]);
+    return pool;
+  }
+  // Buffers one after the other from `at` on, each on a line of its own.
+  static PoolMemory place(const PoolLayout& layout, Mapping& memory, std::uint64_t& at) {
+    PoolMemory placed;
+    placed.ranks.emplace_back();
+    for (const std::uint64_t bytes : layout.buffer_bytes) {
+      placed.ranks[0].push_back(host_buffer(memory.bytes().subspan(at, bytes)));
+      at += (bytes + 4095) / 4096 * 4096;
+    }
+    return placed;
+  }
+  static std::uint64_t room(const PoolLayout& layout) {
+    std::uint64_t room = 0;
+    for (const std::uint64_t bytes : layout.buffer_bytes) room += (bytes + 4095) / 4096 * 4096;
+    return room;
+  }
+
+  Status measure_pair(const char* source, const char* target) {
+    std::vector<Pool> list;
+    std::uint64_t bytes = 0, moved = 0;
+    for (const PoolShape& shape : shapes_) {
+      auto made = pool(shape, source, target);
+      if (!made) return made.error();
+      bytes = bytes + std::max(room(made->source), room(made->target));
+      moved += made->moved * shape.page_bytes();
+      list.push_back(std::move(*made));
+    }
+    bytes = std::max(bytes, 2 * moved);
+    if (pools_.bytes < bytes) {
+      pools_ = Pools();
+      auto opened = Pools::open(bytes);
+      if (!opened) return opened.error();
+      pools_ = std::move(*opened);
+    }
+    add_line(list, moved, fmt::format("{}: {} to {}", model_.name, source, target));
+    return {};
+  }
+
+  std::vector<PoolCopy> parts(const std::vector<Pool>& list, std::uint64_t turn) {
+    std::vector<PoolCopy> parts;
+    std::uint64_t from = 0, to = 0;
+    for (const Pool& pool : list) {
+      PoolCopy part;
+      part.plan = pool.plan;
+      part.source = place(pool.source, pools_.source, from);
+      part.target = place(pool.target, pools_.target, to);
+      for (std::uint64_t i = 0; i < pool.moved; ++i) {
+        const std::uint64_t at = (turn * pool.moved + i) % pool.random.size();
+        part.source_granules.push_back(pool.random[at]);
+        part.target_granules.push_back(pool.random[pool.random.size() - 1 - at]);
+      }
+      parts.push_back(std::move(part));
+    }
+    return parts;
+  }
+
+  void add_line(const std::vector<Pool>& list, std::uint64_t moved, std::string name) {
+    Flat flat(pools_, moved);
+    std::uint64_t turn = 0;
+    const auto copying = [&](unsigned workers, std::optional<PlanSide> sums) {
+      return Subject{"",
+                     [&, workers, sums](Samples&) {
+                       LayeredCopyOptions options;
+                       options.workers = workers;
+                       options.sums = sums;
+                       InlineExecutor inlined;
+                       Executor& executor = workers == 1 ? static_cast<Executor&>(inlined) : executor_;
+                       auto copy = LayeredCopy::start(parts(list, turn), options, &executor);
+                       TIERCEL_CHECK(copy.has_value() && copy->wait().ok());
+                     },
+                     [&] { ++turn; }};
+    };
+    const Subject subjects[] = {{"", [&](Samples&) { flat(0, 1); }, [&] { flat.advance(); }},
+                                copying(1, {}),
+                                copying(kThreads, {}),
+                                copying(1, PlanSide::kSource)};
+    const Comparison result = run_.compare(name, 1, subjects);
+    BenchLine line = line_of(result, std::move(name), 1, 0, BenchUnit::kGigabytes, "GB/s", moved);
+    line.limit_name = "memcpy";
+    line.page_kind = pools_.page_kind();
+    line.note = fmt::format("2 threads {:.2f} x one; summed {:.2f}; fragments {}", result.ratio(2, 1),
+                            result.ratio(3, 1), fragments(list));
+    run_.add(std::move(line));
+  }
+  // The shortest and the longest run of all pools.
+  static std::string fragments(const std::vector<Pool>& list) {
+    std::uint64_t least = UINT64_MAX, most = 0;
+    for (const Pool& pool : list)
+      for (const LayerCopy& layer : pool.plan->layers)
+        for (const CopyNest& nest : layer.nests) {
+          least = std::min(least, nest.length);
+          most = std::max(most, nest.length);
+        }
+    return least == most ? format_size(least)
+                         : fmt::format("{} to {}", format_size(least), format_size(most));
+  }
+
+  BenchRun& run_;
+  const BenchModel& model_;
+  ThreadExecutor executor_;
+  std::vector<PoolShape> shapes_;
+  Pools pools_;
+};
 
 }  // namespace
 
-Status get_bench(BenchRun& run) { return copy_bench(run, CopyKind::kLoad); }
-Status put_bench(BenchRun& run) { return copy_bench(run, CopyKind::kStore); }
+Status copy_bench(BenchRun& run) {
+  for (const BenchModel& model : run.models())
+    if (Status status = ModelBench(run, model).measure(); !status.ok())
+      return {status.code, fmt::format("{}: {}", model.name, status.message)};
+  if (!run.models().empty()) return {};
+  auto pools = Pools::open(run.size(512 << 20, 2 << 20));
+  if (!pools) return pools.error();
+  for (const std::uint64_t length :
+       {512U, 1U << 10, 2U << 10, 16U << 10, 32U << 10, 64U << 10, 128U << 10, 256U << 10})
+    for (const bool gather : {true, false}) FragmentBench(run, *pools, length, gather).measure();
+  return {};
+}
 
 }  // namespace tiercel

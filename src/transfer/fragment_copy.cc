@@ -18,6 +18,11 @@ constexpr std::size_t kMaxLoops = std::tuple_size_v<decltype(CopyNest::loops)>;
 struct Walk {
   std::array<CopyLoop, kMaxLoops> loops;  // the outermost first; unused ones repeat once and stand first
   std::uint64_t length = 0;
+  std::uint64_t bytes() const {
+    std::uint64_t product = length;
+    for (const CopyLoop& loop : loops) product *= loop.count;
+    return product;
+  }
 };
 
 Walk walk_of(const CopyNest& nest, PlanSide order) {
@@ -56,6 +61,7 @@ class GranuleOffsets final {
 template <typename Run>
 void for_runs(const Walk& walk, std::uint64_t source, std::uint64_t target, const Run& run) {
   const auto& [a, b, c, d] = walk.loops;
+  if (a.count * b.count * c.count * d.count == 1) return run(source, target);
   for (std::uint64_t i = 0; i < a.count; ++i)
     for (std::uint64_t j = 0; j < b.count; ++j)
       for (std::uint64_t k = 0; k < c.count; ++k) {
@@ -76,65 +82,52 @@ void for_all_runs(const CopyPlan& plan, const CopyNest& nest, const Walk& walk, 
              [&](std::uint64_t from, std::uint64_t to) { run(i, from, to); });
 }
 
-// A run on its way.
-struct Piece {
-  std::byte* to = nullptr;
-  const std::byte* from = nullptr;
-  std::size_t length = 0;
-  std::size_t owner = 0;  // pieces of different owners are not merged
-};
-
-// Pieces wait here until enough others stand behind them: each is copied while the one that came last is
-// asked for. Long runs are cut, so that what was asked for is still near when its turn comes.
+// Collects runs, merges neighbours, and hands them on in batches: copy(pieces, count, ahead) copies the first
+// `count` and may ask for the others. Long runs are cut, so that what was asked for is still near when its
+// turn comes.
 template <typename Copy>
-class Pipeline final {
+class Batch final {
  public:
-  explicit Pipeline(const Copy& copy) : copy_(copy) {}
-  void push(Piece piece) {
-    if (open_.length != 0) {
-      if (open_.from + open_.length == piece.from && open_.to + open_.length == piece.to &&
-          open_.owner == piece.owner && open_.length + piece.length <= kLongest) {
-        open_.length += piece.length;
+  Batch(std::uint64_t run_length, const Copy& copy)
+      : longest_(std::clamp<std::size_t>(8 * run_length, 4 << 10, 32 << 10)),
+        ahead_(std::clamp<std::size_t>(kAhead / run_length + 1, 1, kMostAhead)),
+        copy_(copy) {}
+  void push(std::byte* to, const std::byte* from, std::size_t length, bool may_merge) {
+    if (count_ != 0 && may_merge) {
+      CopyPiece& last = pieces_[count_ - 1];
+      if (last.from + last.length == from && last.to + last.length == to &&
+          last.length + length <= longest_) {
+        last.length += length;
         return;
       }
-      enter(open_);
     }
-    for (; piece.length > kLongest; piece.to += kLongest, piece.from += kLongest, piece.length -= kLongest)
-      enter({piece.to, piece.from, kLongest, piece.owner});
-    open_ = piece;
+    for (; length > longest_; to += longest_, from += longest_, length -= longest_) add({to, from, longest_});
+    add({to, from, length});
   }
   void finish() {
-    if (open_.length != 0) enter(open_);
-    while (count_ > 0) copy_first({});
+    copy_(std::span(pieces_.data(), count_), count_, ahead_);
+    count_ = 0;
   }
 
  private:
-  static constexpr std::size_t kLongest = 32 << 10;
-  static constexpr std::size_t kAhead = 6 << 10;  // bytes that wait behind the one that is copied
-  static constexpr std::size_t kMost = 16;        // pieces
+  static constexpr std::size_t kMost = 128;
+  static constexpr std::size_t kMostAhead = 16;
+  static constexpr std::size_t kAhead = 6 << 10;  // bytes; more where pieces are long
 
-  void enter(const Piece& piece) {
-    ring_[(first_ + count_) % kMost] = piece;
-    ++count_;
-    bytes_ += piece.length;
-    ByteView next(piece.from, piece.length);
-    while (count_ > 1 && (count_ == kMost || bytes_ - ring_[first_].length >= kAhead)) {
-      copy_first(next);
-      next = {};
+  void add(CopyPiece piece) {
+    if (count_ == kMost) {
+      copy_(std::span(pieces_.data(), count_), count_ - ahead_ - 1, ahead_);  // the last may still grow
+      std::copy(pieces_.end() - static_cast<std::ptrdiff_t>(ahead_ + 1), pieces_.end(), pieces_.begin());
+      count_ = ahead_ + 1;
     }
-  }
-  void copy_first(ByteView next) {
-    const Piece& piece = ring_[first_];
-    copy_(piece, next);
-    bytes_ -= piece.length;
-    first_ = (first_ + 1) % kMost;
-    --count_;
+    pieces_[count_++] = piece;
   }
 
+  std::size_t longest_;
+  std::size_t ahead_;
   Copy copy_;
-  Piece open_;  // may still grow
-  std::array<Piece, kMost> ring_;
-  std::size_t first_ = 0, count_ = 0, bytes_ = 0;
+  std::size_t count_ = 0;
+  std::array<CopyPiece, kMost> pieces_;
 };
 
 // Runs so short that each is a few instructions: elements of transposed tensors.
@@ -186,25 +179,19 @@ void copy_tiny_summed(const CopyPlan& plan, const CopyNest& nest, const Walk& wa
   if (used != 0) sum_strip();
 }
 
-template <typename Copy>
-void copy_pieces(const CopyPlan& plan, const CopyNest& nest, const Walk& walk, NestMemory memory,
-                 GranuleLists granules, bool apart, const Copy& copy) {
-  Pipeline<Copy> pipeline(copy);
-  for_all_runs(plan, nest, walk, granules, [&](std::size_t granule, std::uint64_t from, std::uint64_t to) {
-    pipeline.push({memory.target + to, memory.source + from, walk.length, apart ? granule : 0});
-  });
-  pipeline.finish();
-}
-
 }  // namespace
 
 void detail::copy_fragments_by(CopyBody body, const CopyPlan& plan, const CopyNest& nest, NestMemory memory,
                                GranuleLists granules, WritePath path) {
   const Walk walk = walk_of(nest, PlanSide::kTarget);
   if (walk.length < kTiny) return copy_tiny(plan, nest, walk, memory, granules);
-  copy_pieces(plan, nest, walk, memory, granules, false, [=](const Piece& piece, ByteView next) {
-    copy_by(body, piece.to, ByteView(piece.from, piece.length), path, next);
+  Batch batch(walk.length, [=](std::span<const CopyPiece> pieces, std::size_t count, std::size_t ahead) {
+    copy_pieces_by(body, pieces, count, ahead, path);
   });
+  for_all_runs(plan, nest, walk, granules, [&](std::size_t, std::uint64_t from, std::uint64_t to) {
+    batch.push(memory.target + to, memory.source + from, walk.length, true);
+  });
+  batch.finish();
 }
 
 void copy_fragments(const CopyPlan& plan, const CopyNest& nest, NestMemory memory, GranuleLists granules,
@@ -217,11 +204,28 @@ void copy_fragments(const CopyPlan& plan, const CopyNest& nest, NestMemory memor
   TIERCEL_CHECK(sums.size() == granules.source.size());
   const Walk walk = walk_of(nest, order);
   if (walk.length < kTiny) return copy_tiny_summed(plan, nest, walk, memory, granules, sums);
-  copy_pieces(plan, nest, walk, memory, granules, true, [=](const Piece& piece, ByteView next) {
-    const ByteView from(piece.from, piece.length);
-    sums[piece.owner] = next.empty() ? crc32c_copy(piece.to, from, sums[piece.owner], path)
-                                     : crc32c_copy(piece.to, from, sums[piece.owner], path, next);
+  // Runs of different granules are not merged, so that pieces and granules go on together.
+  std::size_t granule = 0;
+  std::uint64_t left = walk.bytes();
+  Batch batch(walk.length, [&](std::span<const CopyPiece> pieces, std::size_t count, std::size_t ahead) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const ByteView from(pieces[i].from, pieces[i].length);
+      const CopyPiece next = i + ahead < pieces.size() ? pieces[i + ahead] : CopyPiece();
+      sums[granule] = next.length == 0 ? crc32c_copy(pieces[i].to, from, sums[granule], path)
+                                       : crc32c_copy(pieces[i].to, from, sums[granule], path,
+                                                     ByteView(next.from, next.length));
+      left -= from.size();
+      if (left != 0) continue;
+      ++granule;
+      left = walk.bytes();
+    }
   });
+  std::size_t last = 0;
+  for_all_runs(plan, nest, walk, granules, [&](std::size_t number, std::uint64_t from, std::uint64_t to) {
+    batch.push(memory.target + to, memory.source + from, walk.length, number == last);
+    last = number;
+  });
+  batch.finish();
 }
 
 void sum_fragments(const CopyPlan& plan, const CopyNest& nest, PlanSide side, const std::byte* memory,

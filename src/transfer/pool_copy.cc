@@ -52,14 +52,14 @@ class LayeredCopy::Work final {
 
   Work(std::vector<PoolCopy> parts, const LayeredCopyOptions& options)
       : parts_(std::move(parts)), options_(options) {
-    add_events();
-    add_jobs();
     for (const PoolCopy& part : parts_) {
       auto& sums = sums_.emplace_back();
       if (options_.sums)
         sums.assign(part.plan->layers.size(), std::vector<std::uint32_t>(part.target_granules.size()));
     }
-    const MutexLock lock(mutex_);
+    const MutexLock lock(mutex_);  // for the compiler: nobody else is there yet
+    add_events();
+    add_jobs();
     for (std::size_t i = 0; i < events_.size(); ++i)
       if (events_[i].open == 0) give(i);
   }
@@ -162,14 +162,14 @@ class LayeredCopy::Work final {
     std::uint64_t step = 1;  // granules of a piece
   };
 
-  void add_events() {
+  void add_events() TIERCEL_REQUIRES(mutex_) {
     for (const PoolCopy& part : parts_)
       for (const LayerCopy& layer : part.plan->layers) events_.push_back({layer.layer});
     std::ranges::sort(events_, {}, &Event::layer);
     const auto twice = std::ranges::unique(events_, {}, &Event::layer);
     events_.erase(twice.begin(), twice.end());
   }
-  void add_jobs() {
+  void add_jobs() TIERCEL_REQUIRES(mutex_) {
     for (std::size_t p = 0; p < parts_.size(); ++p)
       for (std::size_t l = 0; l < parts_[p].plan->layers.size(); ++l) {
         const LayerCopy& layer = parts_[p].plan->layers[l];
