@@ -211,7 +211,7 @@ Check check_lock(const Machine& machine) {
   check.tell("soft_bytes", limit_value(limits.soft_bytes));
   check.tell("hard_bytes", limit_value(limits.hard_bytes));
   check.tell("unlimited", asked && limits.soft_bytes == UINT64_MAX);
-  check.tell("passes_limit", machine.beyond_lock_limit ? CheckValue(passes) : CheckValue());
+  check.tell("passes_limit", known(machine.beyond_lock_limit ? std::optional(passes) : std::nullopt));
   if (!asked) {
     check.state = CheckState::kLack;
     check.text = fmt::format("RLIMIT_MEMLOCK cannot be asked: {}", error_text(machine.lock_limit.error()));

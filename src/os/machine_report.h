@@ -34,7 +34,8 @@ struct Check {
   std::string remedy;  // one line; not empty when something is lacking or missing
   std::vector<std::pair<std::string_view, CheckValue>> values;
 
-  void tell(std::string_view of, CheckValue value) { values.emplace_back(of, std::move(value)); }
+  // A copy, not a move: g++ 12 takes moving one for reading what another alternative left unset.
+  void tell(std::string_view of, const CheckValue& value) { values.emplace_back(of, value); }
 };
 
 // What is needed first; always the same checks, and of each the same values, in the same order.
