@@ -63,6 +63,7 @@ Status close_client(Scene& scene, std::size_t client);
 
 // -- the world --
 void act_reader(Scene& scene);
+void act_writer(Scene& scene);
 void run_tasks(Scene& scene);
 void poll_node(Scene& scene);
 void jump_clock(Scene& scene);

@@ -262,6 +262,7 @@ Status close_client(Scene& scene, std::size_t client) {
                   [&](const auto& each) { return each.second.session == session && !each.second.ended(); }))
     scene.coverage.hit("session_closed_with_work");
   Status closed = scene.node->close_session(session);
+  scene.clients[client].id = SessionId{};
   end_session_work(scene, session);
   std::erase_if(scene.requests, [&](const SimRequest& each) { return each.client == client; });
   return closed;

@@ -63,6 +63,7 @@ SimReservation* choose_reservation(Scene& scene) {
 }
 
 void write_payload(Scene& scene, SimReservation& reservation, std::size_t item) {
+  if (reservation.writer != 0) return scene.writers->write(scene, reservation.id, item);
   const Space& space = scene.spaces[reservation.space];
   const StoreItem& what = reservation.items[item];
   const ClassForm& cls = scene.form_of(space).classes[what.cls.value()];
@@ -71,10 +72,53 @@ void write_payload(Scene& scene, SimReservation& reservation, std::size_t item) 
   scene.arena->write(reservation.spans[item], header_bytes(cls), reservation.last_written[item]);
 }
 
+// Whether the item's bytes are there: written now, or before by a process that has died since.
+bool fill(Scene& scene, SimReservation& reservation, std::size_t item) {
+  write_payload(scene, reservation, item);
+  return reservation.writer == 0 || scene.writers->wrote_all(scene, reservation.id, item);
+}
+
+// What the commit names, with the writer's checksums now and then, some of them of other bytes.
+CommitRequest choose_arrivals(Scene& scene, SimReservation& reservation, SimOperation& operation) {
+  CommitRequest what;
+  const bool in_part = scene.writers->any() && (reservation.writer != 0 || scene.prng.chance(0.3));
+  const bool all = !in_part || scene.prng.chance(0.5);
+  const bool sums = in_part && scene.prng.chance(0.4);
+  what.trust_checksums = sums && scene.prng.chance(0.3);
+  std::vector<Arrival> arrived;
+  operation.named.assign(reservation.items.size(), false);
+  operation.bad_sum.assign(reservation.items.size(), false);
+  for (std::size_t i = 0; i < reservation.items.size(); ++i) {
+    if (reservation.first[i] != StoreOutcome::kAccepted) continue;
+    if (!all && scene.prng.chance(0.3)) continue;
+    if (!fill(scene, reservation, i)) continue;
+    operation.named[i] = true;
+    Arrival& arrival = arrived.emplace_back();
+    arrival.item = i;
+    if (!sums) continue;
+    const Space& space = scene.spaces[reservation.space];
+    const StoreItem& item = reservation.items[i];
+    const ClassForm& cls = scene.form_of(space).classes[item.cls.value()];
+    arrival.checksums = run_checksums(
+        cls,
+        make_payload(cls, scene.record_name(space, item.key, item.cls, item.shard), reservation.computation));
+    if (what.trust_checksums || !scene.prng.chance(0.15)) continue;
+    arrival.checksums.back() ^= 1;
+    operation.bad_sum[i] = true;
+    scene.coverage.hit("checksum_of_other_bytes");
+  }
+  const bool whole =
+      std::equal(operation.named.begin(), operation.named.end(), reservation.first.begin(),
+                 [](bool named, StoreOutcome first) { return named == (first == StoreOutcome::kAccepted); });
+  if (!whole) scene.coverage.hit("commit_in_part");
+  if (!whole || sums) what.arrived = std::move(arrived);
+  return what;
+}
+
 void commit(Scene& scene, SimReservation& reservation) {
-  for (std::size_t i = 0; i < reservation.items.size(); ++i)
-    if (reservation.first[i] == StoreOutcome::kAccepted) write_payload(scene, reservation, i);
-  const auto answer = scene.node->commit(reservation.id);
+  SimOperation operation;
+  const CommitRequest what = choose_arrivals(scene, reservation, operation);
+  const auto answer = scene.node->commit(reservation.id, what);
   if (!answer) {
     // Its deadline has passed: what was quarantined is given back with this.
     if (reservation.quarantine_seen) scene.coverage.hit("quarantine_ended");
@@ -82,7 +126,8 @@ void commit(Scene& scene, SimReservation& reservation) {
     return;
   }
   reservation.ended = true;
-  SimOperation operation;
+  for (std::size_t i = 0; i < reservation.items.size(); ++i)
+    if (operation.named[i]) scene.writers->given_back(reservation.id, i);
   operation.id = *answer;
   operation.kind = SimOperation::Kind::kCommit;
   operation.session = reservation.session;
@@ -98,6 +143,28 @@ void commit(Scene& scene, SimReservation& reservation) {
   operation.step = scene.view.step;
   scene.operations.emplace(operation.id, std::move(operation));
   scene.coverage.hit("reservation_commit");
+}
+
+// The process that will write, if it is another one; now and then one that has died.
+std::uint32_t choose_writer(Scene& scene) {
+  if (!scene.writers->any() || !scene.prng.chance(0.6)) return 0;
+  const std::uint32_t dead = scene.writers->dead_pid();
+  return dead != 0 && scene.prng.chance(0.15) ? dead : scene.writers->choose(scene.prng);
+}
+
+// What the other process is told.
+void tell_writer(Scene& scene, const SimReservation& reservation) {
+  if (reservation.writer == 0) return;
+  for (std::size_t i = 0; i < reservation.items.size(); ++i)
+    if (reservation.first[i] == StoreOutcome::kAccepted)
+      scene.writers->told({scene.writers->process(reservation.writer),
+                           reservation.id,
+                           i,
+                           reservation.space,
+                           reservation.items[i],
+                           reservation.computation,
+                           reservation.spans[i],
+                           {}});
 }
 
 }  // namespace
@@ -181,8 +248,12 @@ void reserve_pages(Scene& scene) {
   reservation.step = scene.view.step;
   reservation.deadline = reservation.made + call.deadline.value_or(scene.scenario.options.reservation_ttl);
   scene.view.storing = call.ns;
-  const auto answer = scene.node->reserve(call);
-  if (!answer) return;
+  reservation.writer = choose_writer(scene);
+  const auto answer = scene.node->reserve(call, reservation.writer);
+  if (!answer) {
+    if (answer.error().code == Code::kNotFound) scene.coverage.hit("writer_gone_refused");
+    return;
+  }
   TIERCEL_CHECK(answer->outcomes.size() == reservation.items.size());
   reservation.id = answer->reservation;
   reservation.first = answer->outcomes;
@@ -194,6 +265,7 @@ void reserve_pages(Scene& scene) {
     reservation.spans.push_back(reservation.first[i] == StoreOutcome::kAccepted
                                     ? scene.node->reserved_spans(reservation.id, i)
                                     : std::vector<ArenaSpan>{});
+  tell_writer(scene, reservation);
   scene.reservations.emplace(reservation.id, std::move(reservation));
 }
 
@@ -214,6 +286,10 @@ void use_reservation(Scene& scene) {
     scene.node->abort(reservation->id);
     reservation->ended = true;
     scene.coverage.hit("reservation_aborted");
+  } else if (choice < 0.97 && reservation->writer != 0) {
+    scene.node->writer_stopped(reservation->id);
+    scene.writers->given_back(reservation->id);
+    scene.coverage.hit("writer_stopped");
   }
 }
 

@@ -299,6 +299,8 @@ void note_answer(Scene& scene, const SimRequest& request, const StoreItem& item,
     case StoreOutcome::kAborted:
     case StoreOutcome::kFailed:
     case StoreOutcome::kInvalid:
+    case StoreOutcome::kNotArrived:
+    case StoreOutcome::kDamaged:
       break;
   }
   // What this very call has had accepted before this item counts too.

@@ -50,6 +50,7 @@ constexpr Choice kChoices[] = {
     {"damage", damage_record, 24},
     {"reader", act_reader, 120},
     {"fail_device", fail_device, 10},
+    {"writer", act_writer, 70},  // last: runs without writers are as if it were not there
 };
 
 // A record that a layered load has still to read, after its first layer was told.
@@ -91,6 +92,7 @@ std::uint64_t position_to_damage(Scene& scene, const ClassForm& cls, const SimOp
 }  // namespace
 
 void act_reader(Scene& scene) { scene.readers->act(scene); }
+void act_writer(Scene& scene) { scene.writers->act(scene); }
 
 void run_tasks(Scene& scene) { scene.executor->run_some(scene.prng.between(1, 10)); }
 
@@ -145,7 +147,8 @@ std::string act(Scene& scene) {
     return "resume";
   }
   std::uint64_t total = 0;
-  for (const Choice& choice : kChoices) total += choice.weight;
+  for (const Choice& choice : kChoices)
+    if (choice.act != act_writer || scene.writers->any()) total += choice.weight;
   std::uint64_t at = scene.prng.below(total);
   for (const Choice& choice : kChoices) {
     if (at < choice.weight) {

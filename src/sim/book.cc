@@ -23,6 +23,8 @@ Reason reason_of(StoreOutcome refusal) {
     case StoreOutcome::kAborted:
     case StoreOutcome::kFailed:
     case StoreOutcome::kInvalid:
+    case StoreOutcome::kNotArrived:
+    case StoreOutcome::kDamaged:
       break;
   }
   return Reason::kNeverStored;

@@ -108,7 +108,7 @@ class BudgetChecker final : public Checker {
   }
 
   // Every byte leased or reserved is charged to a session. What a closed session had under copies is nobody's
-  // until they end.
+  // until they end; so is what another process may still write to.
   static std::optional<std::string> check_charges(const Scene& scene) {
     const Audit& now = scene.view.after;
     const auto open = [&](SessionId session) {
@@ -120,7 +120,8 @@ class BudgetChecker final : public Checker {
       if (open(ticket.session)) leased += ticket.leased_bytes;
     std::uint64_t left_behind = 0;
     for (const AuditResidence& each : now.residences)
-      if (!open(each.session) && each.state != ResidenceState::kResident && each.copies != 0)
+      if (!open(each.session) && each.state != ResidenceState::kResident &&
+          (each.copies != 0 || each.state == ResidenceState::kQuarantined))
         left_behind += each.payload_bytes;
     const std::uint64_t wanted = leased + now.stats.reserved_bytes;
     if (now.session_bytes > wanted || now.session_bytes + left_behind < wanted)

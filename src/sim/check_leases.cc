@@ -121,7 +121,8 @@ class LeasesChecker final : public Checker {
   // A client's own slots stay its own until it gives them back.
   static std::optional<std::string> check_reservations(const Scene& scene) {
     for (const auto& [id, reservation] : scene.reservations) {
-      if (reservation.ended) continue;
+      if (reservation.ended || reservation.writer != 0)
+        continue;  // those of other processes: check_writers.cc
       const StorageForm& form = scene.form_of(scene.spaces[reservation.space]);
       for (std::size_t i = 0; i < reservation.items.size(); ++i) {
         if (reservation.first[i] != StoreOutcome::kAccepted) continue;

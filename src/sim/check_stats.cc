@@ -38,6 +38,8 @@ constexpr Counter kCounters[] = {
     {"bytes_moved", &Stats::bytes_moved},
     {"events_lost", &Stats::events_lost},
     {"resident_bytes_peak", &Stats::resident_bytes_peak},
+    {"records_copied_in", &Stats::records_copied_in},
+    {"records_written_in_place", &Stats::records_written_in_place},
 };
 
 class StatsChecker final : public Checker {

@@ -6,6 +6,7 @@ namespace tiercel::sim {
 std::vector<std::unique_ptr<Checker>> all_checkers() {
   std::vector<std::unique_ptr<Checker>> all;
   all.push_back(completions_checker());
+  all.push_back(writers_checker());
   all.push_back(leases_checker());
   all.push_back(stale_checker());
   all.push_back(events_checker());

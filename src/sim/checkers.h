@@ -64,6 +64,10 @@ std::unique_ptr<Checker> orders_checker();
 // Readers of the index get what they lease, whole, and it stays; nobody else's key is taken for a page's.
 std::unique_ptr<Checker> readers_checker();
 
+// No slot that a living process may write to is ever used again; a commit publishes what it names, nothing
+// else.
+std::unique_ptr<Checker> writers_checker();
+
 // The node finds nothing wrong in its own books.
 std::unique_ptr<Checker> books_checker();
 

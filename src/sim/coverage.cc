@@ -12,8 +12,10 @@ constexpr std::string_view kCounters[] = {
     "attach",
     "attach_lost_to_replacement",
     "attach_sparse_late",
+    "checksum_of_other_bytes",
     "child_stored_before_parent",
     "clear_with_work_under_way",
+    "commit_in_part",
     "damage_header",
     "damage_payload",
     "device_read_failed",
@@ -78,6 +80,12 @@ constexpr std::string_view kCounters[] = {
     "verified_once",
     "write_back_offer",
     "write_selective_offer",
+    "writer_died",
+    "writer_gone_refused",
+    "writer_quarantined",
+    "writer_stopped",
+    "writer_wrote_after_the_deadline",
+    "writer_wrote_after_the_end",
 };
 
 }  // namespace

@@ -49,6 +49,9 @@ constexpr Fault kFaults[] = {
     {"dropped_set_stays", "lookup", 9, 5000, "window_state"},
     {"readers_not_asked", "readers", 12, 5000, "big_snapshot"},
     {"move_under_reader", "readers", 12, 5000, "big_snapshot"},
+    {"writer_slot_reused", "writers", 1, 5000, "full"},
+    {"writer_exit_missed", "leaks", 1, 5000, "full"},
+    {"writer_checksum_ignored", "writers", 1, 5000, "full"},
 };
 
 std::string_view chosen;

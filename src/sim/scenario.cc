@@ -195,6 +195,9 @@ Scenario make_scenario(std::string_view spec, std::uint64_t seed) {
   scenario.readers = static_cast<std::uint32_t>(prng.below(3));
   scenario.mapped_arena = prng.chance(0.25);
   options.off = prng.chance(0.02);
+  Prng writers(mix64(seed ^ 0x3217E25));
+  scenario.writers = writers.chance(0.5) ? 0 : static_cast<std::uint32_t>(writers.between(1, 3));
+  if (writers.chance(0.5)) options.writer_grace = std::chrono::milliseconds(writers.below(3000));
   return scenario;
 }
 

@@ -47,6 +47,7 @@ struct Scenario {
   Weather weather;
   bool mapped_arena = false;  // the arena of production; else plain bytes
   std::uint32_t readers = 0;  // of the index, in other processes
+  std::uint32_t writers = 0;  // of reserved slots, in other processes
   std::uint32_t sessions = 3;
   std::uint32_t salts = 2;  // tenants among them
   bool quotas = false;      // namespaces with a minimum and a maximum of bytes

@@ -93,8 +93,9 @@ Status open_scene(Scene& scene) {
     scene.engine = std::make_unique<Engine>(*scene.device);
     scene.index = std::make_unique<ComparedIndex>(index_sizes(scenario.options), scene.seed);
     scene.readers = std::make_unique<Readers>(scenario.readers);
-    World world{scene.clock, *scene.executor,   *scene.arena,          *scene.device,
-                scene.seed,  scene.index.get(), scene.readers->table()};
+    scene.writers = std::make_unique<Writers>(scenario.writers);
+    World world{scene.clock, *scene.executor,   *scene.arena,           *scene.device,
+                scene.seed,  scene.index.get(), scene.readers->table(), scene.writers.get()};
     scene.readers->open();
     TIERCEL_ASSIGN_OR_RETURN(scene.node, Node::open(scenario.options, world));
     for (std::uint32_t i = 0; i < scenario.sessions; ++i) {

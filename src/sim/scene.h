@@ -25,6 +25,7 @@
 #include "sim/readers.h"
 #include "sim/scenario.h"
 #include "sim/world.h"
+#include "sim/writers.h"
 
 namespace tiercel::sim {
 
@@ -106,6 +107,7 @@ struct SimOperation {
   std::vector<StoreItem> items;
   std::vector<StoreOutcome> first;  // as answered by the call
   std::vector<std::optional<EngineSlot>> sources;
+  std::vector<bool> named, bad_sum;  // commits: items that it named; with checksums of other bytes
   bool source_free = false;
   bool visible = false;
   // Loads.
@@ -134,7 +136,8 @@ struct SimReservation {
   Time deadline{0};
   std::uint64_t step = 0;
   bool quarantine_seen = false;
-  bool ended = false;  // committed, aborted, or its session closed
+  std::uint32_t writer = 0;  // pid; 0: the client itself
+  bool ended = false;        // committed, aborted, or its session closed
 };
 
 // An engine's request on its way: match, load, compute in chunks, end.
@@ -188,6 +191,7 @@ struct Scene {
   std::unique_ptr<ComparedIndex> index;  // the compact one, asked beside the model
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Readers> readers;
+  std::unique_ptr<Writers> writers;
   std::unique_ptr<Node> node;
   // -- clients and what they have under way --
   std::vector<Model> models;

@@ -124,6 +124,11 @@ void note_audit(Scene& scene) {
   const Audit& now = scene.view.after;
   const Audit& before = scene.view.before;
   scene.coverage.hit("quarantine", now.stats.quarantines - before.stats.quarantines);
+  for (const AuditResidence& each : now.residences)
+    if (each.state == ResidenceState::kQuarantined && scene.writers->any()) {
+      scene.coverage.hit("writer_quarantined");
+      break;
+    }
   scene.coverage.hit("records_moved", now.stats.records_moved - before.stats.records_moved);
   if (scene.scenario.options.verification == Verification::kOncePerResidency &&
       now.stats.unverified_bytes > before.stats.unverified_bytes)

@@ -117,6 +117,7 @@ class Run final {
       };
       if (auto caught = step(Phase::kRunning, close)) return caught;
     }
+    scene_.writers->end_all();
     if (auto caught = poll(Phase::kRunning)) return caught;
     if (auto caught = poll(Phase::kEnded)) return caught;
     for (const Model& model : scene_.models) {
