@@ -7,6 +7,7 @@ Called with the folder of the built programs.
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 FAILURES = []
@@ -62,10 +63,29 @@ def table(listed):
     check(code == 0 and "tiercel bench hash get" in out, "--help:", out)
 
 
+def models():
+    tensors = [{"name": name, "shape": [2, 4], "dtype": "bf16"} for name in "kv"]
+    spec = {"tiercel_spec": 1, "model_type": "m", "page_tokens": 64,
+            "groups": [{"kind": "full", "layers": [0, 3], "components": tensors}]}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "small.json").write_text(json.dumps(spec))
+        (Path(folder) / "other.json").write_text("[]")
+        for option, where in ("--model", f"{folder}/small.json"), ("--models", folder):
+            code, out, err = bench("--quick", "--json", "copy", option, where)
+            check(code == 0 and err == "", option, code, err)
+            got = [line["name"] for line in json.loads(out)["lines"]] if code == 0 else []
+            check("small: page_first to layer_first" in got and all(name.startswith("small: ") for name in got), option, got)
+        refused("other.json", "--quick", "copy", "--model", f"{folder}/other.json")
+        refused("nowhere", "--quick", "copy", "--models", f"{folder}/nowhere")
+        (Path(folder) / "small.json").unlink()
+        refused("describes a model", "--quick", "copy", "--models", folder)
+
+
 def main():
     listed = names()
     lines(listed)
     table(listed)
+    models()
     print(f"{len(FAILURES)} failures")
     return 1 if FAILURES else 0
 

@@ -158,8 +158,7 @@ std::uint32_t by_vectors(bool wide, std::byte* to, const std::byte* at, std::siz
 }
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kShortest = 512;            // for vectors; shorter is as fast by words
-constexpr std::size_t kShortestPastCache = 512;
+constexpr std::size_t kShortest = 256;  // for vectors; shorter is as fast by words
 
 }  // namespace
 
@@ -181,11 +180,11 @@ bool detail::crc32c_x86_has(Crc32cBody body) {
 std::uint32_t detail::crc32c_x86(Crc32cBody body, std::byte* to, ByteView from, std::uint32_t state,
                                  WritePath path, std::ptrdiff_t ahead) {
   const To cached = to == nullptr ? To::kNowhere : To::kCache;
-  if (body == Crc32cBody::kWords || from.size() < kShortest)
-    return words_to(cached, to, from.data(), from.size(), state);
-  const bool past_cache = to != nullptr && path == WritePath::kPastCache && from.size() >= kShortestPastCache;
+  const bool past_cache = to != nullptr && path == WritePath::kPastCache;
   const std::size_t head = past_cache ? (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine : 0;
-  const std::size_t lines = (from.size() - head) / kLine * kLine;
+  const std::size_t lines = from.size() < head ? 0 : (from.size() - head) / kLine * kLine;
+  if (body == Crc32cBody::kWords || lines < kShortest)
+    return words_to(cached, to, from.data(), from.size(), state);
   const bool wide = body == Crc32cBody::kVectors512;
   state = words_to(cached, to, from.data(), head, state);
   const std::byte* at = from.data() + head;

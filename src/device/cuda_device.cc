@@ -89,8 +89,10 @@ const char* bind(void* library, Cuda& cuda) {
 Result<Cuda> load_cuda() {
   const std::string name = fmt::format("libcudart.so.{}", CUDART_VERSION / 1000);
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr)
-    return error(Code::kUnavailable, fmt::format("CUDA: {}; put its folder into LD_LIBRARY_PATH", dlerror()));
+  if (library == nullptr) {
+    const char* why = dlerror();  // NOLINT(concurrency-mt-unsafe): the C library keeps one for each thread
+    return error(Code::kUnavailable, fmt::format("CUDA: {}; put its folder into LD_LIBRARY_PATH", why));
+  }
   Cuda cuda;
   if (const char* missing = bind(library, cuda); missing != nullptr)
     return error(Code::kUnavailable, fmt::format("CUDA: {} has no {}", name, missing));
