@@ -102,7 +102,7 @@ CommitRequest choose_arrivals(Scene& scene, SimReservation& reservation, SimOper
     arrival.checksums = run_checksums(
         cls,
         make_payload(cls, scene.record_name(space, item.key, item.cls, item.shard), reservation.computation));
-    if (what.trust_checksums || !scene.prng.chance(0.15)) continue;
+    if (what.trust_checksums || !scene.prng.chance(0.3)) continue;
     arrival.checksums.back() ^= 1;
     operation.bad_sum[i] = true;
     scene.coverage.hit("checksum_of_other_bytes");

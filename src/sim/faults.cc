@@ -13,7 +13,7 @@ constexpr Fault kFaults[] = {
     {"skip_generation_check", "stale", 6, 5000, "full"},
     {"evict_under_lease", "leases", 2, 5000, "full"},
     {"forget_budget_return", "budget", 6, 5000, "full_window"},
-    {"serve_neighbour_page", "bytes", 6, 5000, "full_state"},
+    {"serve_neighbour_page", "bytes", 6, 5000, "full"},
     {"count_damaged_as_hit", "delivered", 12, 5000, "window"},
     {"drop_a_reason", "reasons", 2, 5000, "full"},
     {"reuse_slot_of_cancelled_load", "leases", 11, 5000, "full_window"},
@@ -44,14 +44,14 @@ constexpr Fault kFaults[] = {
     {"release_forgets_bytes", "index", 10, 5000, "window_state"},
     {"tag_taken_as_hit", "readers", 10, 5000, "full"},
     {"generation_not_bumped", "readers", 8, 5000, "big_snapshot"},
-    {"seqlock_not_repeated", "readers", 1, 5000, "window"},
+    {"seqlock_not_repeated", "readers", 7, 5000, "state"},
     {"child_count_wrong", "lookup", 9, 5000, "full_state"},
     {"dropped_set_stays", "lookup", 9, 5000, "window_state"},
     {"readers_not_asked", "readers", 12, 5000, "big_snapshot"},
     {"move_under_reader", "readers", 12, 5000, "big_snapshot"},
-    {"writer_slot_reused", "writers", 1, 5000, "full"},
-    {"writer_exit_missed", "leaks", 1, 5000, "full"},
-    {"writer_checksum_ignored", "writers", 1, 5000, "full"},
+    {"writer_slot_reused", "writers", 5, 5000, "sharded"},
+    {"writer_exit_missed", "leaks", 7, 5000, "sharded"},
+    {"writer_checksum_ignored", "writers", 7, 5000, "sharded"},
 };
 
 std::string_view chosen;
