@@ -119,6 +119,47 @@ TEST(MemoryKind, FilesAreJsonOrToml) {
   EXPECT_THAT(refusal({.extra_config = "@a.json"}), HasSubstr("no files are read here"));
 }
 
+std::string repeated(std::string_view text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+TEST(MemoryKind, TomlThatNestsWithoutEndIsRefusedHoweverItIsHidden) {
+  const std::string deep = repeated("a.", 200'000) + "a";
+  for (const std::string& text : {
+           deep + " = 1\n",
+           "[" + deep + "]\nx = 1\n",
+           "z = {" + deep + " = 1}\n",
+           "x = [''' \n \" ''', {" + deep + " = 1}]",
+           "x = [\"\"\"a\"\"\"\"\", {" + deep + " = 1}]",
+           "x = \"\\\"\"\n" + deep + " = 1\n",
+           "x = '\\'\n" + deep + " = 1\n",
+           repeated("\"a\" . ", 200'000) + "a = 1",
+           "# \"\n" + deep + " = 1\n",
+           "z = " + repeated("[", 100'000),
+       })
+    EXPECT_THAT(refusal({.memory = "shared", .extra_config = "@x.toml"}, files({{"x.toml", text}})),
+                HasSubstr("nested deeper"))
+        << text.substr(0, 40);
+}
+
+TEST(MemoryKind, ManyDotsThatAreNoKeyAreNoDepth) {
+  const std::string text = "# " + repeated(".", 500) + "\nallocator = \"shm\"\nservers = \"" +
+                           repeated("10.0.0.1,", 100) + "\"\nsteps = [" + repeated("0.5, ", 200) +
+                           "]\nnote = \"\"\"\n" + repeated("...\n", 90) + "\"\"\"\n";
+  const auto kind = resolve_memory_kind({.extra_config = "@x.toml"}, files({{"x.toml", text}}));
+  EXPECT_TRUE(kind) << kind.error().message;
+}
+
+TEST(MemoryKind, BrokenTomlIsMalformedWhereverItBreaks) {
+  for (const char* text :
+       {"[+]", "[[+]]", "[", "[a", "[.]", "= 1", "a", "a = ", "\xff", "a = \"\\u00", "[+\"\"x\"\"\"}]"})
+    EXPECT_THAT(refusal({.memory = "shared", .extra_config = "@x.toml"}, files({{"x.toml", text}})),
+                HasSubstr("x.toml: no TOML"))
+        << text;
+}
+
 TEST(MemoryKind, ABackendAttachedLaterCannotChangeIt) {
   EXPECT_TRUE(check_attached(MemoryKind::kAnonymous, {.backend = "shm"}).ok());
   EXPECT_TRUE(

@@ -25,7 +25,7 @@ void RegisteredRanges::end() {
 }
 
 Result<RegisteredRanges> RegisteredRanges::make(HostRegistrar& registrar,
-                                                std::vector<MutableByteView> ranges) {
+                                                const std::vector<MutableByteView>& ranges) {
   RegisteredRanges made;
   made.registrar_ = &registrar;
   const std::size_t count = ranges.size();

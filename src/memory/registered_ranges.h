@@ -31,7 +31,7 @@ class RegisteredRanges final {
 
   // All ranges are registered, in order; when one is refused, those before it are unregistered, last first.
   // Errors: the registrar's, with the range's number. Lives: the registrar and the memory must outlive it.
-  static Result<RegisteredRanges> make(HostRegistrar& registrar, std::vector<MutableByteView> ranges);
+  static Result<RegisteredRanges> make(HostRegistrar& registrar, const std::vector<MutableByteView>& ranges);
 
   const std::vector<MutableByteView>& ranges() const { return ranges_; }
 
