@@ -19,6 +19,7 @@ namespace tiercel {
 namespace {
 
 constexpr std::uint64_t kBytes = 1 << 16;
+constexpr std::uint64_t kMachinePage = 4096;
 
 std::vector<std::byte> random_bytes(std::uint64_t seed, std::size_t count) {
   Prng prng(seed);
@@ -203,11 +204,11 @@ TEST_P(DeviceContract, StreamsOfSeveralThreadsDoNotDisturbEachOther) {
 TEST_P(DeviceContract, HostMemoryIsRegisteredInChunksWhereTheDeviceRegistersAny) {
   HostRegistrar* registrar = device().host_registrar();
   if (registrar == nullptr) return;
-  std::vector<std::byte> room(8 * 4096);
+  std::vector<std::byte> room(8 * kMachinePage);
   const std::size_t skipped = (4096 - reinterpret_cast<std::uintptr_t>(room.data()) % 4096) % 4096;
-  const MutableByteView pages = MutableByteView(room).subspan(skipped, 7 * 4096);
+  const MutableByteView pages = MutableByteView(room).subspan(skipped, 7 * kMachinePage);
   for (int i = 0; i < 2; ++i) {  // dropped, it can be made again
-    const auto registration = HostRegistration::make(*registrar, pages, {3 * 4096, 4096});
+    const auto registration = HostRegistration::make(*registrar, pages, {3 * kMachinePage, 4096});
     ASSERT_TRUE(registration.has_value()) << registration.error().message;
     ASSERT_EQ(registration->ranges().size(), 3U);
     EXPECT_EQ(registration->ranges()[2].size(), 4096U);
@@ -249,7 +250,7 @@ TEST(CudaDevice, WithoutADeviceEveryCallSaysWhyInOneLine) {
 
 TEST(HostRegistration, ARangeThatFailsTakesBackThoseBeforeIt) {
   HeldDevice device(16);
-  std::vector<std::byte> room(10 * 4096);
+  std::vector<std::byte> room(10 * kMachinePage);
   device.registrations_left = 2;
   const auto registration = HostRegistration::make(device, room, {4096, 1});
   EXPECT_EQ(registration.error().code, Code::kResourceExhausted);
@@ -259,7 +260,7 @@ TEST(HostRegistration, ARangeThatFailsTakesBackThoseBeforeIt) {
 
 TEST(HostRegistration, BordersStandAtMultiplesOfThePoolsPageAndOfTheMachines) {
   HeldDevice device(16);
-  std::vector<std::byte> room(100 * 4096);
+  std::vector<std::byte> room(100 * kMachinePage);
   {
     // 6144-byte pages meet 4 KiB pages every 12 KiB; three of those fit into 40,000 bytes.
     auto registration = HostRegistration::make(device, room, {40000, 6144}).value();

@@ -176,6 +176,7 @@ TEST(FragmentCopy, BetweenAnyTwoLayoutsElementsArriveAndSumsComeBack) {
         ASSERT_TRUE(out && back);
         const auto buffers = [](const PoolLayout& pool, std::uint64_t seed) {
           std::vector<std::vector<std::byte>> all;
+          all.reserve(pool.buffer_bytes.size());
           for (const std::uint64_t bytes : pool.buffer_bytes)
             all.push_back(seed == 0 ? std::vector<std::byte>(bytes) : random_bytes(seed + all.size(), bytes));
           return all;

@@ -37,8 +37,7 @@ struct TestPool {
     }
   }
   PoolMemory memory() {
-    std::vector<MutableByteView> views;
-    for (auto& buffer : bytes) views.emplace_back(buffer);
+    const std::vector<MutableByteView> views(bytes.begin(), bytes.end());
     return host_memory(views);
   }
   // The first bytes of the device, buffer after buffer.
