@@ -74,8 +74,9 @@ std::uint64_t end_of(const CopySide& side, std::uint64_t granules, std::uint64_t
 
 // Compares every body and path, the sums, and the list of fragments with the definition.
 void expect_copies(const Case& c, std::uint64_t seed) {
-  const std::vector<std::byte> from = random_bytes(seed, end_of(c.nest.source, 8, 4 * c.nest.bytes() + 64));
-  const std::size_t room = end_of(c.nest.target, 8, 4 * c.nest.bytes() + 64);
+  const std::vector<std::byte> from =
+      random_bytes(seed, end_of(c.nest.source, c.plan.source_granules, 4 * c.nest.bytes() + 64));
+  const std::size_t room = end_of(c.nest.target, c.plan.target_granules, 4 * c.nest.bytes() + 64);
   std::vector<std::byte> wanted(room, kUntouched);
   by_definition(c.plan, c.nest, {from.data(), wanted.data()}, {c.source, c.target});
   for (const WritePath path : kPaths) {
@@ -145,6 +146,24 @@ TEST(FragmentCopy, LoopsOfAnyDepthAndOrderAreWalked) {
     c.target = {3, 4, 5, 0};  // runs of them are dense on one side, on both, or on none
     c.plan.source_granules = c.plan.target_granules = 8;
     ASSERT_NO_FATAL_FAILURE(expect_copies(c, static_cast<std::uint64_t>(round)));
+  }
+}
+
+// More pieces than are collected at once; some of them grow by their neighbours.
+TEST(FragmentCopy, HundredsOfGranulesInAnyOrderAreCopiedOnce) {
+  Prng prng(6);
+  for (const std::uint64_t length : {70U, 300U, 1100U, 5000U}) {
+    Case c = shifted(length, 0, 0);
+    c.nest.loop_count = static_cast<std::uint32_t>(length % 200 != 0);
+    c.nest.source.page = c.nest.target.page = c.nest.loop_count == 0 ? length : 2 * length + 7;
+    c.plan.source_granules = c.plan.target_granules = 400;
+    c.source.clear();
+    c.target.clear();
+    for (std::uint64_t target = 0; target < 400; ++target) {
+      c.target.push_back(target);
+      c.source.push_back(prng.below(3) == 0 || target == 0 ? prng.below(400) : (c.source.back() + 1) % 400);
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_copies(c, length));
   }
 }
 

@@ -542,6 +542,24 @@ TEST(LayeredCopyByStreams, OnlySoMuchIsOnItsWayAndACancelWaitsForIt) {
   EXPECT_THAT(loading.whole_layers(), ElementsAre(7));
 }
 
+TEST(LayeredCopyByStreams, ALayerThatBecomesWholeAfterACancelHasNoEvent) {
+  TestPool host(shape(), "page_first", 1);
+  TestPool engine(shape(), "layer_first", 0);
+  HeldDevice device(1 << 16);
+  PoolCopy load = pages(host, engine, {0}, {4});
+  load.target = engine.memory_on(device);
+  auto loading = LayeredCopy::start(parts(load), by_steps(), nullptr).value();
+  EXPECT_TRUE(loading.step());
+  EXPECT_TRUE(loading.step());
+  device.let_go(1);
+  EXPECT_TRUE(loading.step());
+  loading.cancel();
+  device.let_all_go();
+  EXPECT_FALSE(loading.step());
+  EXPECT_EQ(loading.wait().code, Code::kCancelled);
+  EXPECT_THAT(loading.whole_layers(), ElementsAre(7));
+}
+
 TEST(LayeredCopyByStreams, ADeviceThatFailsEndsTheCopyAndNoLaterEventIsGiven) {
   TestPool host(shape(), "page_first", 1);
   TestPool engine(shape(), "layer_first", 0);
