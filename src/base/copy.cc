@@ -11,13 +11,6 @@ namespace tiercel {
 namespace {
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kBlock = 4 * kLine;  // copied in one turn of a loop
-
-// Bytes to ask for while others are copied, the n-th turn its n-th block.
-struct Ahead {
-  const std::byte* at = nullptr;
-  std::size_t length = 0;
-};
 
 void ask(ByteView bytes) {
   for (std::size_t at = 0; at < bytes.size(); at += kLine) __builtin_prefetch(bytes.data() + at);
@@ -42,6 +35,14 @@ void pieces_cached(std::span<const CopyPiece> pieces, std::size_t count, std::si
 #if defined(TIERCEL_X86_COPY)
 namespace {
 
+constexpr std::size_t kBlock = 4 * kLine;  // copied in one turn of a loop
+
+// Bytes to ask for while others are copied, the n-th turn its n-th block.
+struct Ahead {
+  const std::byte* at = nullptr;
+  std::size_t length = 0;
+};
+
 // Asked for so early within a piece: the processor's own guess starts late. Farther is slower than not at
 // all.
 constexpr std::size_t kAhead = 512;
@@ -61,8 +62,8 @@ constexpr std::size_t kShortestOfMany = 256;
 [[gnu::target("avx512f"), gnu::always_inline]] inline void line_512(std::byte* to, const std::byte* from) {
   _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
 }
-[[gnu::target("avx512f"), gnu::always_inline]] inline void lines_512(std::byte* to, const std::byte* from,
-                                                                     std::size_t length, Ahead ahead) {
+[[gnu::target("avx512f")]] void stream_512(std::byte* to, const std::byte* from, std::size_t length,
+                                           Ahead ahead) {
   std::size_t done = 0;
   const std::size_t asked = std::min(ahead.length, length) / kBlock * kBlock;
   for (; done < asked; done += kBlock)
@@ -73,10 +74,6 @@ constexpr std::size_t kShortestOfMany = 256;
     }
   ask_block(ahead, done);
   for (; done < length; done += kLine) line_512(to + done, from + done);
-}
-[[gnu::target("avx512f")]] void stream_512(std::byte* to, const std::byte* from, std::size_t length,
-                                           Ahead ahead) {
-  lines_512(to, from, length, ahead);
 }
 
 [[gnu::target("avx2")]] void stream_256(std::byte* to, const std::byte* from, std::size_t length,
