@@ -133,9 +133,44 @@ class Batch final {
 // Runs so short that each is a few instructions: elements of transposed tensors.
 constexpr std::uint64_t kTiny = 64;
 
+// Elements of which a row (the innermost loop) lies together in the target, and a column in the source: by
+// way of a tile that stays near, so that lines are read and written whole.
+template <std::size_t kLength>
+void transpose(const CopyLoop& columns, const CopyLoop& rows, const std::byte* from, std::byte* to) {
+  constexpr std::size_t kSide = 64 / kLength;  // elements
+  std::array<std::byte, 64 * kSide> tile;
+  std::array<std::byte, 64> line;
+  for (std::size_t c = 0; c < columns.count; c += kSide)
+    for (std::size_t r = 0; r < rows.count; r += kSide) {
+      const std::size_t width = std::min<std::size_t>(kSide, columns.count - c);
+      const std::size_t height = std::min<std::size_t>(kSide, rows.count - r);
+      for (std::size_t i = 0; i < height; ++i) {
+        const std::byte* row = from + (r + i) * rows.source_step + c * kLength;
+        __builtin_prefetch(row + 128);
+        std::memcpy(tile.data() + 64 * i, row, width * kLength);
+      }
+      for (std::size_t j = 0; j < width; ++j) {
+        for (std::size_t i = 0; i < height; ++i)
+          std::memcpy(line.data() + i * kLength, tile.data() + 64 * i + j * kLength, kLength);
+        std::memcpy(to + (c + j) * columns.target_step + r * kLength, line.data(), height * kLength);
+      }
+    }
+}
+
 template <std::size_t kLength>
 void copy_elements(const CopyPlan& plan, const CopyNest& nest, const Walk& walk, NestMemory memory,
                    GranuleLists granules) {
+  const CopyLoop& columns = walk.loops[kMaxLoops - 2];
+  const CopyLoop& rows = walk.loops[kMaxLoops - 1];
+  if constexpr (kLength != 0)
+    if (columns.source_step == kLength && rows.target_step == kLength) {
+      Walk blocks = walk;
+      blocks.loops[kMaxLoops - 2].count = blocks.loops[kMaxLoops - 1].count = 1;
+      return for_all_runs(plan, nest, blocks, granules,
+                          [&](std::size_t, std::uint64_t from, std::uint64_t to) {
+                            transpose<kLength>(columns, rows, memory.source + from, memory.target + to);
+                          });
+    }
   for_all_runs(plan, nest, walk, granules, [&](std::size_t, std::uint64_t from, std::uint64_t to) {
     std::memcpy(memory.target + to, memory.source + from, kLength != 0 ? kLength : walk.length);
   });

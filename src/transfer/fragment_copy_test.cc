@@ -149,6 +149,25 @@ TEST(FragmentCopy, LoopsOfAnyDepthAndOrderAreWalked) {
   }
 }
 
+TEST(FragmentCopy, TransposedElementsOfEveryLengthArriveWhateverTheCounts) {
+  for (const std::uint64_t length : {1U, 2U, 3U, 4U, 8U, 16U})
+    for (const std::uint64_t rows : {2U, 31U, 64U, 70U})
+      for (const std::uint64_t columns : {2U, 33U, 65U}) {
+        Case c;
+        c.nest.length = length;
+        c.nest.loop_count = 3;
+        c.nest.loops[0] = {2, columns * rows * length + 64, columns * (rows + 1) * length};
+        c.nest.loops[1] = {columns, length, (rows + 1) * length};
+        c.nest.loops[2] = {rows, columns * length, length};
+        c.nest.source = {0, 0, 3, 2 * c.nest.loops[0].source_step, 0};
+        c.nest.target = {0, 0, 1, 2 * c.nest.loops[0].target_step, 0};
+        c.plan.source_granules = c.plan.target_granules = 8;
+        c.source = {1, 0};
+        c.target = {0, 2};
+        ASSERT_NO_FATAL_FAILURE(expect_copies(c, rows));
+      }
+}
+
 // More pieces than are collected at once; some of them grow by their neighbours.
 TEST(FragmentCopy, HundredsOfGranulesInAnyOrderAreCopiedOnce) {
   Prng prng(6);
