@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -161,7 +162,8 @@ class LockingRegistrar final : public HostRegistrar {
   Status register_range(MutableByteView range) override {
     // The call itself: sanitizers make mlock() do nothing.
     if (::syscall(SYS_mlock, range.data(), range.size()) == 0) return {};
-    return {Code::kResourceExhausted, fmt::format("mlock: {}; raise ulimit -l", std::strerror(errno))};
+    return {Code::kResourceExhausted,
+            fmt::format("mlock: {}; raise ulimit -l", std::generic_category().message(errno))};
   }
   void unregister_range(MutableByteView range) override {
     ::syscall(SYS_munlock, range.data(), range.size());

@@ -21,8 +21,10 @@
 
 #include "base/prng.h"
 #include "memory/host_pools.h"
+#include "memory/host_sequence.h"
 #include "memory/test_host_pools.h"
 #include "model/spec_json.h"
+#include "os/kernel_text.h"
 #include "os/test_machine.h"
 
 namespace tiercel {
@@ -44,22 +46,31 @@ struct Order {
   std::uint64_t seed = 0;  // of what is there; the peer leaves that of seed + 1
   bool writes = true;
   std::string fingerprint;
+  std::vector<std::uint64_t> token_slots =
+      {};  // not empty: writes these tokens of a sequence, and nothing else
 };
 
 std::string encode(const Order& order) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}", order.layout, order.pages, order.seed, order.writes ? 1 : 0,
-                     order.fingerprint, order.pools);
+  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}", order.layout, order.pages, order.seed,
+                     order.writes ? 1 : 0, order.fingerprint, fmt::join(order.token_slots, ","), order.pools);
 }
 
 Order decode(std::string_view text) {
-  std::array<std::string, 5> lines;
+  std::array<std::string, 6> lines;
   for (std::string& line : lines) {
     const std::size_t end = text.find('\n');
     line = text.substr(0, end);
     text.remove_prefix(end + 1);
   }
-  return {std::string(text),     lines[0],        std::stoull(lines[1]),
-          std::stoull(lines[2]), lines[3] == "1", lines[4]};
+  Order order{.pools = std::string(text),
+              .layout = lines[0],
+              .pages = std::stoull(lines[1]),
+              .seed = std::stoull(lines[2]),
+              .writes = lines[3] == "1",
+              .fingerprint = lines[4]};
+  for (std::string_view slots = lines[5]; !slots.empty();)
+    order.token_slots.push_back(decimal(take_until(slots, ',')).value_or(UINT64_MAX));
+  return order;
 }
 
 // The groups of scenario H01.
@@ -135,6 +146,27 @@ std::uint64_t wrong_bytes(const HostPoolGroup& group, std::uint64_t seed, std::u
   return wrong;
 }
 
+// Every byte of token `number` of a sequence in every pool that shares the slots of pool 0, by nothing but
+// its slot: visit(pool, run of one byte, wanted).
+template <typename Visit>
+void each_byte_of_token(const HostPoolPlan& plan, std::uint64_t slot, std::uint64_t number,
+                        std::uint64_t seed, Visit visit) {
+  for (std::uint32_t p = 0; p < plan.pools.size(); ++p) {
+    const PoolLayout& layout = plan.pools[p].layout;
+    const std::uint64_t page_tokens = layout.shape.page_tokens;
+    if (plan.pools[p].slots_of != 0) continue;
+    for (std::uint32_t t = 0; t < layout.shape.tensors.size(); ++t)
+      for (std::uint32_t l = 0; l < layout.shape.layers.size(); ++l) {
+        std::uint64_t position = 0;
+        const std::uint64_t entry = slot % page_tokens / (page_tokens / layout.shape.tensors[t].tokens);
+        for (const Segment& run : entry_segments(layout, t, l, slot / page_tokens, entry))
+          for (std::uint64_t i = 0; i < run.length; ++i)
+            visit(p, Segment{run.buffer, run.offset + i, 1},
+                  content(seed, p, number, std::uint64_t{t} * 64 + l, position++));
+      }
+  }
+}
+
 // ---- the other process ----
 
 // Receives a text and a descriptor; −1 when there was none.
@@ -163,6 +195,13 @@ std::string serve(const Order& order, int fd) {
       HostPoolGroup::attach(*plan, fd, order.writes ? MappingAccess::kReadWrite : MappingAccess::kReadOnly);
   if (!group) return group.error().message;
   std::uint64_t read = 0;
+  for (std::uint64_t i = 0; i < order.token_slots.size(); ++i)
+    each_byte_of_token(*plan, order.token_slots[i], i, order.seed,
+                       [&](std::uint32_t pool, const Segment& at, std::byte wanted) {
+                         group->bytes(pool, at)[0] = wanted;
+                         ++read;
+                       });
+  if (!order.token_slots.empty()) return fmt::format("wrote {}", read);
   if (const std::uint64_t wrong = wrong_bytes(*group, order.seed, read); wrong != 0)
     return fmt::format("{} of {} bytes are wrong", wrong, read);
   if (order.writes) fill(*group, order.seed + 1);
@@ -304,6 +343,40 @@ TEST(HostPoolPeer, EveryStackIsSharedWhole) {
         {.pools = write_spec_json(each.form.spec), .layout = "page_first_direct", .pages = 2, .seed = seed});
     seed += 10;
   }
+}
+
+TEST(HostPoolPeer, TokensOfAHostResidentSequenceAreWrittenByAnotherProcessWhereTheyStay) {
+  const StorageForm form = form_of({group(FullKind{}, Need::kRequired, {0, 1, 2}, latent(), true),
+                                    group(FollowerKind{0}, Need::kRequired, {1, 2}, index_keys(), true)});
+  Order order{.pools = write_spec_json(form.spec), .layout = "layer_first", .pages = 8, .seed = 7};
+  const HostPoolGroup group = group_of(order);
+  auto slots = GroupSlots::make(group.plan());
+  auto other = HostSequence::make(group.plan(), *slots, 0);
+  auto sequence = HostSequence::make(group.plan(), *slots, 0);
+  ASSERT_TRUE(other && sequence);
+  std::vector<HostSequence::Tokens> appended;
+  std::uint64_t right = 0;
+  for (const std::uint64_t count : {5U, 20U, 30U}) {
+    ASSERT_TRUE(other->append(7));
+    const auto added = sequence->append(count);
+    ASSERT_TRUE(added) << added.error().message;
+    appended.push_back(*added);
+    // Only what is new is told and written; what was there before is still there.
+    order.token_slots = sequence->token_slots(*added);
+    order.seed = 7 + added->first;
+    EXPECT_THAT(answer_of_peer(order, group.fd()), testing::StartsWith("wrote "));
+    right = 0;
+    for (const HostSequence::Tokens& tokens : appended)
+      for (std::uint64_t i = 0; i < tokens.count; ++i)
+        each_byte_of_token(group.plan(), sequence->token_slot(tokens.first + i), i, 7 + tokens.first,
+                           [&](std::uint32_t pool, const Segment& at, std::byte wanted) {
+                             ASSERT_EQ(group.view(pool, at)[0], wanted);
+                             ++right;
+                           });
+  }
+  std::uint64_t token_bytes = 0;
+  for (const HostPool& pool : group.plan().pools) token_bytes += pool.layout.shape.page_bytes() / 16;
+  EXPECT_EQ(right, 55 * token_bytes);
 }
 
 TEST(HostPoolPeer, AnotherPlanOrAnotherMappingIsToldAndNothingIsRead) {

@@ -73,7 +73,9 @@ struct HostPoolPlanOptions {
 };
 
 // The pools of all groups of a model, one rank and one pipeline stage: required groups share the first one's
-// slots, windows of one length and states too; followers use those of the group that they follow.
+// slots, windows of one length and states too; followers use those of the group that they follow. Stages that
+// are split by bytes or a ratio may come to unlike numbers of pages: plan each, and give all of them the
+// smallest as PagesCapacity.
 struct StackOptions {
   Layout layout;
   std::vector<std::pair<std::string, Layout>> layouts = {};  // of single pools, by name

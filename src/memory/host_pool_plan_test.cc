@@ -72,6 +72,8 @@ TEST(HostPoolBytes, OverlappingRangesCountTheirUnion) {
   side.buffers = {SameBufferAs{"main", 0, 64}, SameBufferAs{"main", 0, 32}, OwnBuffer{}};
   const HostPoolPlan plan = planned({raw_pool("main", 16, {128}), side}, pages(1));
   EXPECT_EQ(required_bytes(plan), 128U + 16U);
+  EXPECT_EQ(plan.pools[1].buffers[0], (BufferPlace{0, 64, 64}));
+  EXPECT_EQ(plan.pools[1].buffers[1], (BufferPlace{0, 32, 48}));
 }
 
 TEST(HostPoolBytes, APoolWithoutBytesOnlySidePoolsAndNoSidePoolAreOrdinary) {
@@ -176,7 +178,7 @@ TEST(HostPoolRefusals, BuffersOfTheCallerThatAreNullOutsideOrTooShort) {
   HostPoolPlanOptions options = pages(1, MemoryKind::kExternal);
   options.allocations = {memory};
   HostPoolRequest request = raw_pool("a", 16, {128});
-  const auto with = [&](BufferSource source) {
+  const auto with = [&](const BufferSource& source) {
     request.buffers = {source};
     return request;
   };
@@ -291,7 +293,7 @@ TEST(HostPoolTotal, CountsWhatSharesTheSlotsOfAPool) {
     page += pool.layout.shape.page_bytes();
   }
   EXPECT_LE(required_bytes(plan), 8 * kMiB);
-  EXPECT_GT(required_bytes(plan) + page + 3 * 4096, 8 * kMiB);
+  EXPECT_GT(required_bytes(plan) + page + 3ULL * 4096, 8 * kMiB);
 }
 
 TEST(HostPoolTotal, TooSmallSaysTheSmallestThatWorksAndThatOneDoes) {
@@ -355,6 +357,7 @@ TEST(HostPoolTotal, IsNeverExceededAndNotOnePageMoreWouldFit) {
     for (std::size_t i = 0; i < domains.size(); ++i)
       fewest = std::min(fewest, (*pages)[i] / domains[i].share);
     std::vector<std::uint64_t> next;
+    next.reserve(domains.size());
     for (const SlotDomain& domain : domains) next.push_back((fewest + 1) * domain.share);
     EXPECT_GT(rounded(next), total) << round;
   }
@@ -385,7 +388,7 @@ TEST(H12, SizesAndOffsetsBeyond32BitsAreExact) {
     const HostPoolPlan plan =
         planned({raw_pool("before", 16, {bytes}), raw_pool("side", 0, {96}), raw_pool("after", 16, {bytes})},
                 pages(3));
-    EXPECT_EQ(required_bytes(plan), 6 * bytes + 3 * 96);
+    EXPECT_EQ(required_bytes(plan), 6 * bytes + 3ULL * 96);
     const std::uint64_t side = (3 * bytes + 4095) / 4096 * 4096;
     EXPECT_EQ(plan.pools[1].buffers[0], (BufferPlace{0, side, 288}));
     const std::uint64_t after = side + 4096;

@@ -129,7 +129,7 @@ Status HostPoolGroup::pin(const HostPoolOptions& options) {
       begin = cut;
     }
   }
-  Result<RegisteredRanges> made = RegisteredRanges::make(*options.registrar, std::move(pieces));
+  Result<RegisteredRanges> made = RegisteredRanges::make(*options.registrar, pieces);
   if (!made) return {made.error().code, fmt::format("host pools: memory pinned: {}", made.error().message)};
   registration_ = std::move(*made);
   return {};

@@ -19,7 +19,6 @@
 namespace tiercel {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr std::uint64_t kMiB = 1ULL << 20;

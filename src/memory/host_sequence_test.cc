@@ -34,7 +34,7 @@ HostPoolGroup group_of(const StorageForm& form, std::string_view layout, std::ui
 }
 
 std::byte content(std::uint32_t sequence, std::uint64_t token, std::uint64_t place) {
-  return static_cast<std::byte>((sequence * 131 + token * 17 + place) % 251);
+  return static_cast<std::byte>((std::uint64_t{sequence} * 131 + token * 17 + place) % 251);
 }
 
 // Calls `visit(bytes, place)` for every run of one token in every pool that shares the slots.
@@ -175,7 +175,7 @@ TEST(HostSequence, TokensOfACompressedGroupShareAnEntry) {
   const HostPool& compressed = group.plan().pools[1];
   EXPECT_EQ(sequence->entry_of(compressed, 0, 0, 4), sequence->entry_of(compressed, 0, 0, 7));
   EXPECT_NE(sequence->entry_of(compressed, 0, 0, 7), sequence->entry_of(compressed, 0, 0, 8));
-  EXPECT_THAT(sequence->entry_of(compressed, 0, 0, 17), ElementsAre(Segment{0, 4 * 48, 48}));
+  EXPECT_THAT(sequence->entry_of(compressed, 0, 0, 17), ElementsAre(Segment{0, 192, 48}));
 }
 
 TEST(EntrySegments, AllEntriesOfAPageAreThePageForEveryLayout) {

@@ -124,7 +124,7 @@ bool is_datetime(std::string_view text) {
 
 // A number, or discarded when it is none.
 Json number_of(std::string_view token) {
-  const Json none(Json::value_t::discarded);
+  Json none(Json::value_t::discarded);
   std::string_view digits = token;
   const bool sign = digits.starts_with('+') || digits.starts_with('-');
   if (sign) digits.remove_prefix(1);
