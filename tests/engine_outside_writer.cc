@@ -223,7 +223,7 @@ struct World {
     return all;
   }
   static std::uint64_t what(const tiercel_store_item& item) {
-    return item.length * 100 + item.class_id * 10 + item.shard;
+    return item.length * 100 + std::uint64_t{item.class_id} * 10 + item.shard;
   }
   std::vector<std::uint32_t> checksums(const tiercel_store_item& item) const {
     std::map<std::uint32_t, std::uint32_t> by_layer;
@@ -233,6 +233,7 @@ struct World {
         by_layer[run.layer] = tiercel_crc32c(&byte, 1, by_layer[run.layer]);
       }
     std::vector<std::uint32_t> sums;
+    sums.reserve(by_layer.size());
     for (const auto& [layer, sum] : by_layer) sums.push_back(sum);
     return sums;
   }
@@ -243,7 +244,7 @@ struct World {
     tiercel::Ticket ticket = must(ns.match(keys, TIERCEL_NO_LIMIT));
     const std::uint64_t pages = keys.size();
     if (must(ticket.summary()).length != pages) return "not all pages can be restored";
-    std::vector<std::vector<std::vector<unsigned char>>> bytes(kClasses * kShards);
+    std::vector<std::vector<std::vector<unsigned char>>> bytes(std::size_t{kClasses} * kShards);
     std::vector<std::vector<tiercel_segment>> segments(bytes.size());
     std::vector<std::vector<tiercel_object>> objects(bytes.size());
     std::vector<std::vector<tiercel_record_memory>> records(bytes.size());

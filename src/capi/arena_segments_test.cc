@@ -58,6 +58,7 @@ std::vector<std::uint64_t> payload_in_order(const StorageForm& form, const Class
     }
   }
   std::vector<std::uint64_t> out;
+  out.reserve(by_place.size());
   for (const auto& [place, offset] : by_place) out.push_back(offset);
   return out;
 }

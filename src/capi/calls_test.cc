@@ -269,6 +269,51 @@ TEST(CapiCalls, EveryReservedFieldIsChecked) {
   tiercel_ticket_release(ticket);
 }
 
+TEST(CapiCalls, CommitsAndReservationsRefuseWhatTheyDoNotKnowAndKeepTheReservation) {
+  Program program;
+  const auto items = Program::items(Program::make_keys(program.ns, 1, 1));
+  auto reserve = store_of(items);
+  tiercel_reservation* reservation = nullptr;
+  reserve.reserved = 1;
+  EXPECT_EQ(tiercel_reserve(program.ns, &reserve, nullptr, &reservation, nullptr), TIERCEL_INVALID_ARGUMENT);
+  reserve.reserved = 0;
+  TIERCEL_OK_CALL(tiercel_reserve(program.ns, &reserve, nullptr, &reservation, error));
+  tiercel_arrival arrival{};
+  auto commit = sized<tiercel_commit_options>();
+  commit.arrivals = &arrival;
+  commit.arrival_count = 1;
+  const auto refused = [&] { return tiercel_commit(reservation, &commit, nullptr, nullptr); };
+  arrival.reserved = 1;
+  EXPECT_EQ(refused(), TIERCEL_INVALID_ARGUMENT);
+  arrival.reserved = 0;
+  arrival.checksum_count = 2;  // and no list
+  EXPECT_EQ(refused(), TIERCEL_INVALID_ARGUMENT);
+  const std::uint32_t sums[1] = {};
+  arrival.checksums = sums;
+  arrival.checksum_count = 1;  // of two layers
+  EXPECT_EQ(refused(), TIERCEL_INVALID_ARGUMENT);
+  arrival = {};
+  arrival.item = items.size();
+  EXPECT_EQ(refused(), TIERCEL_INVALID_ARGUMENT);
+  arrival.item = 0;
+  commit.reserved = 1;
+  EXPECT_EQ(refused(), TIERCEL_INVALID_ARGUMENT);
+  commit.reserved = 0;
+  EXPECT_EQ(tiercel_suspend(program.node, &commit, nullptr, nullptr), TIERCEL_INVALID_ARGUMENT);
+  tiercel_operation* operation = nullptr;
+  TIERCEL_OK_CALL(tiercel_commit(reservation, &commit, &operation, error));
+  TIERCEL_OK_CALL(tiercel_operation_wait(operation, TIERCEL_COMPLETION_VISIBLE, kLong, error));
+  tiercel_outcome outcomes[2] = {};
+  std::uint64_t count = 0;
+  TIERCEL_OK_CALL(tiercel_store_outcomes(operation, outcomes, 2, &count, error));
+  EXPECT_EQ(outcomes[0], TIERCEL_ITEM_COMMITTED);
+  EXPECT_EQ(outcomes[1], TIERCEL_ITEM_NOT_ARRIVED);
+  EXPECT_STREQ(tiercel_outcome_name(outcomes[1]), "not_arrived");
+  EXPECT_STREQ(tiercel_outcome_name(TIERCEL_ITEM_DAMAGED), "damaged");
+  tiercel_operation_release(operation);
+  tiercel_reservation_release(reservation);
+}
+
 TEST(CapiCalls, KeysDoNotFitOrExtrasAreUneven) {
   Program program;
   tiercel_key_chain chain{};

@@ -148,7 +148,7 @@ struct StorePlan {
 
 class TestWorld {
  public:
-  explicit TestWorld(TestOptions options)
+  explicit TestWorld(const TestOptions& options)
       : engine_slots_(options.engine_slots), arena_(options.host_bytes), device_(options.device_bytes) {
     NodeOptions node_options;
     node_options.host_bytes = options.host_bytes;

@@ -130,6 +130,24 @@ TEST(RecordCopy, ARecordSealedInPlaceEqualsAStoredOne) {
   EXPECT_EQ(f.memory, stored);
 }
 
+TEST(RecordCopy, ASealComparesTheWritersChecksumsOrTakesThemUnread) {
+  Fixture f;
+  ASSERT_TRUE(f.run(f.copy(CopyKind::kStore, 1)).ok());
+  std::vector<std::byte> payload;
+  for (std::uint64_t i = 0; i < f.cls.record_bytes; ++i) payload.push_back(f.at(header_bytes(f.cls) + i));
+  RecordCopy seal = f.copy(CopyKind::kSeal);
+  seal.checksums = run_checksums(f.cls, payload);
+  EXPECT_TRUE(f.run(seal).ok());
+  EXPECT_TRUE(f.run(f.copy(CopyKind::kVerify)).ok());
+  seal.checksums.back() ^= 1;
+  const Status refused = f.run(seal);
+  EXPECT_EQ(refused.code, Code::kDataCorrupt) << refused.to_string();
+  EXPECT_EQ(f.run(f.copy(CopyKind::kVerify)).code, Code::kDataCorrupt) << "no header is left";
+  seal.trusted = true;
+  EXPECT_TRUE(f.run(seal).ok());
+  EXPECT_EQ(f.run(f.copy(CopyKind::kVerify)).code, Code::kDataCorrupt) << "the first reader finds it";
+}
+
 TEST(RecordCopy, LayersCanBeLoadedOneByOneInAnyOrder) {
   Fixture f;
   ASSERT_TRUE(f.run(f.copy(CopyKind::kStore, 0)).ok());
