@@ -50,14 +50,25 @@ Result<std::vector<Bench>> chosen(const BenchArguments& arguments) {
   return list;
 }
 
-// Every model named, and every *.json of the folders named that describes one.
+// In pages of 64 tokens, or of the next size that the model allows.
+tl::expected<BenchModel, Refusal> bench_model(const std::string& path) {
+  const std::string name = std::filesystem::path(path).stem().string();
+  auto spec = load_model(path, {});
+  if (spec) return BenchModel{name, std::move(*spec)};
+  ModelArguments longer;
+  longer.page_tokens = "256";
+  if (auto other = load_model(path, longer))
+    return BenchModel{name + " (pages of 256 tokens)", std::move(*other)};
+  return tl::unexpected(std::move(spec.error()));
+}
+
+// Every model named, and every *.json of the folders named that describes one; the others are told.
 Result<std::vector<BenchModel>> chosen_models(const BenchArguments& arguments) {
   std::vector<BenchModel> models;
-  const auto name = [](const std::string& path) { return std::filesystem::path(path).stem().string(); };
   for (const std::string& path : arguments.models) {
-    auto spec = load_model(path, {});
-    if (!spec) return error(Code::kInvalidArgument, spec.error().message);
-    models.push_back({name(path), std::move(*spec)});
+    auto model = bench_model(path);
+    if (!model) return error(Code::kInvalidArgument, model.error().message);
+    models.push_back(std::move(*model));
   }
   for (const std::string& folder : arguments.folders) {
     std::error_code failed;
@@ -68,8 +79,13 @@ Result<std::vector<BenchModel>> chosen_models(const BenchArguments& arguments) {
       return error(Code::kInvalidArgument,
                    fmt::format("--models: folder {} cannot be read: {}", folder, failed.message()));
     std::ranges::sort(paths);
-    for (const std::string& path : paths)
-      if (auto spec = load_model(path, {})) models.push_back({name(path), std::move(*spec)});
+    for (const std::string& path : paths) {
+      auto model = bench_model(path);
+      if (model)
+        models.push_back(std::move(*model));
+      else
+        std::fputs(fmt::format("passed over: {}\n", model.error().message).c_str(), stderr);
+    }
     if (models.empty())
       return error(Code::kInvalidArgument, fmt::format("--models: no file of {} describes a model", folder));
   }

@@ -72,13 +72,15 @@ def models():
         (Path(folder) / "other.json").write_text("[]")
         for option, where in ("--model", f"{folder}/small.json"), ("--models", folder):
             code, out, err = bench("--quick", "--json", "copy", option, where)
-            check(code == 0 and err == "", option, code, err)
+            passed_over = option == "--models"
+            check(code == 0 and err.count("\n") == passed_over and ("other.json" in err) == passed_over, option, code, err)
             got = [line["name"] for line in json.loads(out)["lines"]] if code == 0 else []
             check("small: page_first to layer_first" in got and all(name.startswith("small: ") for name in got), option, got)
         refused("other.json", "--quick", "copy", "--model", f"{folder}/other.json")
         refused("nowhere", "--quick", "copy", "--models", f"{folder}/nowhere")
         (Path(folder) / "small.json").unlink()
-        refused("describes a model", "--quick", "copy", "--models", folder)
+        code, out, err = bench("--quick", "copy", "--models", folder)
+        check(code == 2 and out == "" and "describes a model" in err, "a folder without models:", code, err)
 
 
 def main():

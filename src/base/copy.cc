@@ -12,22 +12,20 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 
-void ask(ByteView bytes) {
-  for (std::size_t at = 0; at < bytes.size(); at += kLine) __builtin_prefetch(bytes.data() + at);
+void ask_for(const CopyPiece& piece) {
+  constexpr std::size_t kMostAsked = 2048;  // the rest of a long piece is guessed well enough
+  const std::size_t asked = std::min(piece.length, kMostAsked);
+  for (std::size_t at = 0; at < asked; at += kLine) __builtin_prefetch(piece.from + at);
 }
 
-// The library's copy asks for nothing; a longer piece is guessed well enough after its first lines.
-void copy_cached(std::byte* to, ByteView from, ByteView next) {
-  constexpr std::size_t kFirst = 2048;
-  ask(next.first(std::min(next.size(), kFirst)));
-  if (!from.empty()) std::memcpy(to, from.data(), from.size());
+void copy_cached(const CopyPiece& piece, const CopyPiece& next) {
+  ask_for(next);
+  if (piece.length != 0) std::memcpy(piece.to, piece.from, piece.length);
 }
 
 void pieces_cached(std::span<const CopyPiece> pieces, std::size_t count, std::size_t ahead) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const CopyPiece next = i + ahead < pieces.size() ? pieces[i + ahead] : CopyPiece();
-    copy_cached(pieces[i].to, ByteView(pieces[i].from, pieces[i].length), ByteView(next.from, next.length));
-  }
+  for (std::size_t i = 0; i < count; ++i)
+    copy_cached(pieces[i], i + ahead < pieces.size() ? pieces[i + ahead] : CopyPiece());
 }
 
 }  // namespace
@@ -139,25 +137,23 @@ void pieces_by(Stream stream, std::span<const CopyPiece> pieces, std::size_t cou
   for (std::size_t i = 0; i < count; ++i) {
     const CopyPiece& piece = pieces[i];
     const CopyPiece next = i + ahead < pieces.size() ? pieces[i + ahead] : CopyPiece();
-    const ByteView from(piece.from, piece.length);
-    if (piece.length < kShortestOfMany) {
-      copy_cached(piece.to, from, ByteView(next.from, next.length));
+    const bool whole_lines = (piece.length | reinterpret_cast<std::uintptr_t>(piece.to)) % kLine == 0;
+    if (piece.length < kShortestOfMany && !whole_lines) {
+      copy_cached(piece, next);
       continue;
     }
-    const Ends ends = copy_ends(piece.to, from);
+    const Ends ends = copy_ends(piece.to, ByteView(piece.from, piece.length));
     stream(piece.to + ends.head, piece.from + ends.head, ends.lines, {next.from, next.length});
   }
 }
 
 }  // namespace
 
-void detail::copy_by(CopyBody body, std::byte* to, ByteView from, WritePath path, ByteView next) {
-  const std::size_t shortest = next.empty() ? kShortest : kShortestOfMany;
-  if (body == CopyBody::kPlain || path == WritePath::kCached || from.size() < shortest)
-    return copy_cached(to, from, next);
+void detail::copy_by(CopyBody body, std::byte* to, ByteView from, WritePath path) {
+  if (body == CopyBody::kPlain || path == WritePath::kCached || from.size() < kShortest)
+    return copy_cached({to, from.data(), from.size()}, {});
   const auto [head, lines] = copy_ends(to, from);
-  Ahead ahead{next.data(), next.size()};
-  if (next.empty() && lines > kAhead) ahead = {from.data() + head + kAhead, lines - kAhead};
+  const Ahead ahead = lines > kAhead ? Ahead{from.data() + head + kAhead, lines - kAhead} : Ahead();
   stream_of(body)(to + head, from.data() + head, lines, ahead);
 }
 
@@ -173,8 +169,8 @@ void copy_fence() { _mm_sfence(); }
 
 bool detail::copy_has(CopyBody body) { return body == CopyBody::kPlain; }
 
-void detail::copy_by(CopyBody, std::byte* to, ByteView from, WritePath, ByteView next) {
-  copy_cached(to, from, next);
+void detail::copy_by(CopyBody, std::byte* to, ByteView from, WritePath) {
+  copy_cached({to, from.data(), from.size()}, {});
 }
 
 void detail::copy_pieces_by(CopyBody, std::span<const CopyPiece> pieces, std::size_t count, std::size_t ahead,
@@ -196,8 +192,8 @@ detail::CopyBody detail::best_copy_body() {
   return kBest;
 }
 
-void copy_bytes(std::byte* to, ByteView from, WritePath path, ByteView next) {
-  detail::copy_by(detail::best_copy_body(), to, from, path, next);
+void copy_bytes(std::byte* to, ByteView from, WritePath path) {
+  detail::copy_by(detail::best_copy_body(), to, from, path);
 }
 
 void copy_pieces(std::span<const CopyPiece> pieces, std::size_t count, std::size_t ahead, WritePath path) {

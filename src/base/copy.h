@@ -18,10 +18,9 @@ enum class WritePath : std::uint8_t {
   kPastCache,  // where the processor can, and the copy is long enough to gain from it; else as kCached
 };
 
-// Copies `from` to `to`. kPastCache: copy_fence() before anybody is told. `next`: what will be copied soon,
-// asked for line by line meanwhile; as long as `from` is best. Cost: 1.0 to 1.4 times as fast as memcpy of
-// memory that lies in no cache.
-void copy_bytes(std::byte* to, ByteView from, WritePath path, ByteView next = {});
+// Copies `from` to `to`. kPastCache: copy_fence() before anybody is told. Cost: 1.0 to 1.4 times as fast as
+// memcpy of memory that lies in no cache.
+void copy_bytes(std::byte* to, ByteView from, WritePath path);
 
 struct CopyPiece {
   std::byte* to = nullptr;
@@ -51,7 +50,7 @@ inline constexpr CopyBody kCopyBodies[] = {CopyBody::kPlain, CopyBody::kVectors1
 bool copy_has(CopyBody body);
 CopyBody best_copy_body();
 // Requires: copy_has(body).
-void copy_by(CopyBody body, std::byte* to, ByteView from, WritePath path, ByteView next = {});
+void copy_by(CopyBody body, std::byte* to, ByteView from, WritePath path);
 void copy_pieces_by(CopyBody body, std::span<const CopyPiece> pieces, std::size_t count, std::size_t ahead,
                     WritePath path);
 

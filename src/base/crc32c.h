@@ -18,7 +18,7 @@ std::uint32_t crc32c(ByteView bytes, std::uint32_t crc = 0);
 // asked for early. Cost: that of the copy. Requires: the ranges do not overlap.
 std::uint32_t crc32c_copy(std::byte* to, ByteView from, std::uint32_t crc, WritePath path,
                           bool more_follows = false);
-// The same, while `next` is asked for as by copy_bytes(): for many short pieces. Requires: `next` not empty.
+// The same, while `next` is asked for line by line: for many short pieces. Requires: `next` not empty.
 std::uint32_t crc32c_copy(std::byte* to, ByteView from, std::uint32_t crc, WritePath path, ByteView next);
 
 namespace detail {

@@ -347,16 +347,17 @@ class ModelBench final {
                      },
                      [&] { ++turn; }};
     };
-    const Subject subjects[] = {{"", [&](Samples&) { flat(0, 1); }, [&] { flat.advance(); }},
-                                copying(1, {}),
-                                copying(kThreads, {}),
-                                copying(1, PlanSide::kSource)};
-    const Comparison result = run_.compare(name, 1, subjects);
+    const Subject alone[] = {{"", [&](Samples&) { flat(0, 1); }, [&] { flat.advance(); }},
+                             copying(1, {}),
+                             copying(1, PlanSide::kSource)};
+    const Comparison result = run_.compare(name, 1, alone, BenchClock::kThread);
+    const Subject together[] = {copying(1, {}), copying(kThreads, {})};
+    const Comparison threads = run_.compare(name + ", 2 threads", 1, together);
     BenchLine line = line_of(result, std::move(name), 1, 0, BenchUnit::kGigabytes, "GB/s", moved);
     line.limit_name = "memcpy";
     line.page_kind = pools_.page_kind();
-    line.note = fmt::format("2 threads {:.2f} x one; summed {:.2f}; fragments {}", result.ratio(2, 1),
-                            result.ratio(3, 1), fragments(list));
+    line.note = fmt::format("2 threads {:.2f} x one; summed {:.2f}; fragments {}", threads.ratio(1, 0),
+                            result.ratio(2, 1), fragments(list));
     run_.add(std::move(line));
   }
   // The shortest and the longest run of all pools.

@@ -239,6 +239,7 @@ void copy_fragments(const CopyPlan& plan, const CopyNest& nest, NestMemory memor
   TIERCEL_CHECK(sums.size() == granules.source.size());
   const Walk walk = walk_of(nest, order);
   if (walk.length < kTiny) return copy_tiny_summed(plan, nest, walk, memory, granules, sums);
+  constexpr std::size_t kFused = 256;  // whole lines; crc32c_copy() writes fewer by way of the caches
   // Runs of different granules are not merged, so that pieces and granules go on together.
   std::size_t granule = 0;
   std::uint64_t left = walk.bytes();
@@ -246,9 +247,15 @@ void copy_fragments(const CopyPlan& plan, const CopyNest& nest, NestMemory memor
     for (std::size_t i = 0; i < count; ++i) {
       const ByteView from(pieces[i].from, pieces[i].length);
       const CopyPiece next = i + ahead < pieces.size() ? pieces[i + ahead] : CopyPiece();
-      sums[granule] = next.length == 0 ? crc32c_copy(pieces[i].to, from, sums[granule], path)
-                                       : crc32c_copy(pieces[i].to, from, sums[granule], path,
-                                                     ByteView(next.from, next.length));
+      std::uint32_t& sum = sums[granule];
+      const std::size_t head = -reinterpret_cast<std::uintptr_t>(pieces[i].to) % 64;
+      if (from.size() < kFused + head) {
+        copy_pieces(pieces.subspan(i), 1, ahead, path);
+        sum = crc32c(from, sum);
+      } else {
+        sum = next.length == 0 ? crc32c_copy(pieces[i].to, from, sum, path)
+                               : crc32c_copy(pieces[i].to, from, sum, path, ByteView(next.from, next.length));
+      }
       left -= from.size();
       if (left != 0) continue;
       ++granule;
