@@ -12,29 +12,6 @@
 
 namespace tiercel {
 
-std::vector<Segment> entry_segments(const PoolLayout& layout, std::uint32_t tensor, std::uint32_t layer_index,
-                                    std::uint64_t page, std::uint64_t entry) {
-  TIERCEL_CHECK(tensor < layout.places.size() && layer_index < layout.shape.layers.size() &&
-                page < layout.pages);
-  const TensorShape& shape = layout.shape.tensors[tensor];
-  const TensorPlace& place = layout.places[tensor];
-  std::vector<Segment> runs;
-  if (shape.layer_page_bytes() == 0) return runs;
-  TIERCEL_CHECK(entry < shape.tokens);
-  const std::uint32_t buffer = place.first_buffer + layer_index * place.layer_buffers;
-  const std::uint64_t begin =
-      place.offset + layer_index * place.layer + page * place.page + entry * place.token;
-  for (std::uint64_t head = 0; head < shape.heads; ++head)
-    for (std::uint64_t dim = 0; dim < shape.dim; ++dim) {
-      const std::uint64_t at = begin + head * place.head + dim * place.dim;
-      if (!runs.empty() && runs.back().offset + runs.back().length == at)
-        runs.back().length += shape.element_bytes;
-      else
-        runs.push_back({buffer, at, shape.element_bytes});
-    }
-  return runs;
-}
-
 Result<HostSequence> HostSequence::make(const HostPoolPlan& plan, GroupSlots& slots, std::uint32_t pool) {
   if (pool >= plan.pools.size())
     return error(Code::kInvalidArgument,

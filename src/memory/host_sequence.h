@@ -18,12 +18,6 @@
 
 namespace tiercel {
 
-// Bytes of one entry (a token, or `tokens_per_entry` of them) of one tensor of one layer: heads and their
-// elements, adjacent runs merged, in the order head, dim. Of a component that is opaque or a snapshot entry 0
-// is all of it. Requires: tensor, layer index, page and entry are there.
-std::vector<Segment> entry_segments(const PoolLayout& layout, std::uint32_t tensor, std::uint32_t layer_index,
-                                    std::uint64_t page, std::uint64_t entry);
-
 class HostSequence final {
  public:
   // Empty. `pool`: one with pages, or one that uses its slots. Errors: invalid_argument for a pool that is

@@ -176,16 +176,20 @@ struct Loop {
   std::uint64_t count, stride;
 };
 
-// The axes inside a page from the innermost of memory outwards, without those of one step. Layers are among
-// them where they share a buffer.
+// Axes from the innermost of memory outwards, without those of one step.
+std::vector<Loop> in_memory_order(std::vector<Loop> loops) {
+  std::erase_if(loops, [](const Loop& loop) { return loop.count == 1; });
+  std::sort(loops.begin(), loops.end(), [](const Loop& a, const Loop& b) { return a.stride < b.stride; });
+  return loops;
+}
+
+// Those inside of a page; layers are among them where they share a buffer.
 std::vector<Loop> loops_of(const PoolLayout& layout, std::size_t tensor) {
   const TensorShape& shape = layout.shape.tensors[tensor];
   const TensorPlace& place = layout.places[tensor];
   std::vector<Loop> loops = {{shape.dim, place.dim}, {shape.heads, place.head}, {shape.tokens, place.token}};
   if (place.layer_buffers == 0) loops.push_back({layout.shape.layers.size(), place.layer});
-  std::erase_if(loops, [](const Loop& loop) { return loop.count == 1; });
-  std::sort(loops.begin(), loops.end(), [](const Loop& a, const Loop& b) { return a.stride < b.stride; });
-  return loops;
+  return in_memory_order(std::move(loops));
 }
 
 // Bytes that lie together from an element on; takes their axes off the list.
@@ -236,6 +240,24 @@ std::vector<PageObject> page_segments(const PoolLayout& layout, std::uint64_t pa
   for (std::size_t tensor = 0; tensor < layout.places.size(); ++tensor)
     objects.push_back(object_of(layout, tensor, page));
   return objects;
+}
+
+std::vector<Segment> entry_segments(const PoolLayout& layout, std::uint32_t tensor, std::uint32_t layer_index,
+                                    std::uint64_t page, std::uint64_t entry) {
+  TIERCEL_CHECK(tensor < layout.places.size() && layer_index < layout.shape.layers.size() &&
+                page < layout.pages);
+  const TensorShape& shape = layout.shape.tensors[tensor];
+  const TensorPlace& place = layout.places[tensor];
+  std::vector<Segment> segments;
+  if (shape.layer_page_bytes() == 0) return segments;
+  TIERCEL_CHECK(entry < shape.tokens);
+  std::vector<Loop> loops = in_memory_order({{shape.dim, place.dim}, {shape.heads, place.head}});
+  const std::uint64_t length = take_run(shape.element_bytes, loops);
+  append_runs(loops,
+              {place.first_buffer + layer_index * place.layer_buffers,
+               place.offset + layer_index * place.layer + page * place.page + entry * place.token, length},
+              segments);
+  return segments;
 }
 
 std::vector<std::uint64_t> segments_per_page(const PoolLayout& layout) {

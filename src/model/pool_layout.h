@@ -61,6 +61,12 @@ struct PageObject {
 // across two. Requires: page < layout.pages. Cost: O(segments).
 std::vector<PageObject> page_segments(const PoolLayout& layout, std::uint64_t page);
 
+// Bytes of one entry (a token, or `tokens_per_entry` of them) of one tensor of one layer: its heads and their
+// elements, ascending. Of opaque bytes and of a snapshot entry 0 is all of them. Requires: tensor, layer
+// index, page and entry are there. Cost: O(segments).
+std::vector<Segment> entry_segments(const PoolLayout& layout, std::uint32_t tensor, std::uint32_t layer_index,
+                                    std::uint64_t page, std::uint64_t entry);
+
 // How many segments each object of any page has; O(tensors).
 std::vector<std::uint64_t> segments_per_page(const PoolLayout& layout);
 
