@@ -182,6 +182,13 @@ def check_host_pools(folder):
     code, out, _ = inspect("--host-pools", "--json", "--capacity", "256MiB", spec)
     check(json.loads(out)["host_pools"]["mapped_bytes"] <= 256 << 20, "more than the capacity:", out)
 
+    hybrid = SOURCE / "examples" / "specs" / "hybrid.json"
+    for each in (1, 15):
+        code, out, _ = inspect("--host-pools", "--json", "--capacity", "8GiB", "--pages-per-resume-point", each, hybrid)
+        pools = {pool["name"]: pool for pool in json.loads(out)["host_pools"]["pools"]}
+        full, state = pools["full"]["pages"], pools["state"]["snapshots"]
+        check(each <= full / state < each + 2, "pages for each snapshot:", full, state)
+
     config = written(folder, "extra.json", {"allocator": "shm"})
     for options in (["--backend", "dynamic", "--allocator", "shm"], ["--extra-config", f"@{config}"],
                     ["--backend", "mooncake", "--extra-config", '{"allocator": "shm"}']):

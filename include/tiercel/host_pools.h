@@ -51,7 +51,9 @@ typedef struct tiercel_host_pools_options {
   uint64_t pages;       /* of every pool with slots of its own */
   uint64_t total_bytes; /* at most so many mapped, all pools and rounding included, split by what a resume
                            point costs; at least a page or snapshot of each */
-  double device_ratio;  /* so many times the pages of the device's pools */
+  uint64_t
+      pages_per_resume_point; /* with total_bytes: pages of full groups for each snapshot and window; 0: 1 */
+  double device_ratio;        /* so many times the pages of the device's pools */
   const tiercel_pool_pages* device_pages; /* of those, by pool with slots of its own */
   uint64_t device_pages_count;
   const tiercel_segment* allocations; /* external: what the caller allocated, whole; stays until release */

@@ -68,7 +68,7 @@ HostPoolGroupBuilder begin(const PoolsOptions& options, std::stop_source& stop) 
 }
 
 StackOptions stack_options(const PoolsOptions& options) {
-  return {options.layout, {}, options.stage, options.device_pages};
+  return {options.layout, {}, options.stage, options.pages_per_resume_point, options.device_pages};
 }
 
 }  // namespace
@@ -139,6 +139,7 @@ Answer read_shape(const tiercel_host_pools_builder& builder, const tiercel_host_
     request.shape = pool_shape(builder.form, given.group, builder.options.stage);
     request.replicated = spec.groups[given.group].replicated;
     const ClassForm& cls = builder.form.classes[request.shape.cls.value()];
+    if (cls.required()) request.pages_per_resume_point = builder.options.pages_per_resume_point;
     if (cls.is_window()) request.pages_per_resume_point = cls.window_pages();
   } else {
     return invalid(fmt::format("host_pools_add: group {}: the spec has {}, numbered from 0", given.group,

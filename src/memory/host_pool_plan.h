@@ -80,6 +80,9 @@ struct StackOptions {
   Layout layout;
   std::vector<std::pair<std::string, Layout>> layouts = {};  // of single pools, by name
   Stage stage = {};
+  // Pages of full groups for each resume point, that is for each snapshot and each window: as far apart as
+  // resume points are meant to be.
+  std::uint64_t full_pages_per_resume_point = 1;
   std::vector<std::pair<std::string, std::uint64_t>> device_pages =
       {};  // by name of a pool with slots of its own
 };

@@ -80,6 +80,7 @@ Result<std::vector<HostPoolRequest>> stack_of(const StorageForm& form, const Sta
     request.slots_of = std::visit(SlotsOf{first, shapes, shape.name}, group.kind);
     if (request.slots_of.empty()) request.device_pages = device_pages.take(shape.name, 0);
     const ClassForm& cls = form.classes[shape.cls.value()];
+    if (cls.required()) request.pages_per_resume_point = options.full_pages_per_resume_point;
     if (cls.is_window()) request.pages_per_resume_point = cls.window_pages();
     request.replicated = group.replicated;
     requests.push_back(std::move(request));
