@@ -15,7 +15,8 @@ namespace tiercel::apps {
 // Options as typed.
 struct HostPoolArguments {
   bool wanted = false;
-  std::optional<std::string> layout, capacity, pages, per_resume_point, memory, allocator, backend, extra_config, page, stage;
+  std::optional<std::string> layout, capacity, pages, per_resume_point, memory, allocator, backend,
+      extra_config, page, stage;
 };
 
 // --host-pools and what goes with it. Lives: `arguments` until after the parse.

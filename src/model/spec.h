@@ -34,8 +34,8 @@ struct Component {
   std::vector<std::uint64_t> shape;
   std::optional<DType> dtype;         // absent: opaque
   std::uint64_t bytes_per_layer = 0;  // product of shape × dtype, or the opaque bytes of a record
-  // Lengths of the parts of the first axis, when it is several things one behind the other that ranks cut each
-  // by itself (q, k and v channels of a convolution); together the axis. Empty: it is one.
+  // Lengths of the parts of the first axis, when it is several things one behind the other that ranks cut
+  // each by itself (q, k and v channels of a convolution); together the axis. Empty: it is one.
   std::vector<std::uint64_t> sections;
   friend bool operator==(const Component&, const Component&) = default;
 };

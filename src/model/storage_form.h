@@ -38,7 +38,7 @@ struct OptionalRetention {  // may come later or leave alone, never outlives its
 };
 using Retention = std::variant<RequiredRetention, WindowRetention, StateRetention, OptionalRetention>;
 
-struct ComponentRun {  // never of no bytes
+struct ComponentRun {           // never of no bytes
   std::uint32_t group = 0;      // index into ModelSpec::groups
   std::uint32_t component = 0;  // index into Group::components
   std::uint64_t offset = 0;     // from the start of the record's payload
