@@ -12,7 +12,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "device/device_stream.h"
-#include "device/host_registration.h"
+#include "memory/registered_ranges.h"
 
 namespace tiercel {
 

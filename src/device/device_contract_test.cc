@@ -208,10 +208,10 @@ TEST_P(DeviceContract, HostMemoryIsRegisteredInChunksWhereTheDeviceRegistersAny)
   const std::size_t skipped = (4096 - reinterpret_cast<std::uintptr_t>(room.data()) % 4096) % 4096;
   const MutableByteView pages = MutableByteView(room).subspan(skipped, 7 * kMachinePage);
   for (int i = 0; i < 2; ++i) {  // dropped, it can be made again
-    const auto registration = HostRegistration::make(*registrar, pages, {3 * kMachinePage, 4096});
+    const auto registration =
+        RegisteredRanges::make(*registrar, {pages.first(3 * kMachinePage), pages.subspan(3 * kMachinePage)});
     ASSERT_TRUE(registration.has_value()) << registration.error().message;
-    ASSERT_EQ(registration->ranges().size(), 3U);
-    EXPECT_EQ(registration->ranges()[2].size(), 4096U);
+    EXPECT_EQ(registration->ranges().size(), 2U);
   }
 }
 
@@ -246,34 +246,6 @@ TEST(CudaDevice, WithoutADeviceEveryCallSaysWhyInOneLine) {
   EXPECT_FALSE(count.error().message.empty());
   EXPECT_EQ(count.error().message.find('\n'), std::string::npos);
   EXPECT_EQ(open_cuda_device().error().message, count.error().message);
-}
-
-TEST(HostRegistration, ARangeThatFailsTakesBackThoseBeforeIt) {
-  HeldDevice device(16);
-  std::vector<std::byte> room(10 * kMachinePage);
-  device.registrations_left = 2;
-  const auto registration = HostRegistration::make(device, room, {4096, 1});
-  EXPECT_EQ(registration.error().code, Code::kResourceExhausted);
-  EXPECT_THAT(registration.error().message, testing::HasSubstr("range 2 (4096 bytes)"));
-  EXPECT_TRUE(device.registered.empty());
-}
-
-TEST(HostRegistration, BordersStandAtMultiplesOfThePoolsPageAndOfTheMachines) {
-  HeldDevice device(16);
-  std::vector<std::byte> room(100 * kMachinePage);
-  {
-    // 6144-byte pages meet 4 KiB pages every 12 KiB; three of those fit into 40,000 bytes.
-    auto registration = HostRegistration::make(device, room, {40000, 6144}).value();
-    EXPECT_EQ(registration.ranges()[0].size(), 36864U);
-    EXPECT_EQ(device.registered.size(), 12U);
-    HostRegistration moved = std::move(registration);
-    EXPECT_EQ(moved.ranges().size(), 12U);
-    EXPECT_TRUE(registration.ranges().empty());  // NOLINT(bugprone-use-after-move)
-  }
-  EXPECT_TRUE(device.registered.empty());
-  EXPECT_EQ(HostRegistration::make(device, room, {8192, 6144}).error().code, Code::kInvalidArgument);
-  EXPECT_EQ(HostRegistration::make(device, room, {1 << 20, 0}).error().code, Code::kInvalidArgument);
-  EXPECT_EQ(HostRegistration::make(device, {}).value().ranges().size(), 0U);
 }
 
 }  // namespace
