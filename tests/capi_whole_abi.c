@@ -519,7 +519,7 @@ static void slots_and_sequences(tiercel_host_pools* pools) {
 
 static void copy_pools(tiercel_host_pools* from, tiercel_host_pools* to) {
   const uint64_t pages[2] = {1, 2};
-  const tiercel_pool_copy parts[2] = {
+  const tiercel_copy_part parts[2] = {
       {.source = pages, .target = pages, .count = 2},
       {.source = pages, .target = pages, .count = 2, .source_pool = 1, .target_pool = 1}};
   const tiercel_host_pools* const sources[1] = {from};
@@ -555,15 +555,15 @@ static void host_pools(void) {
       .size = sizeof options, .layout = "layer_first", .memory = "anonymous", .pages = kSlots};
   tiercel_host_pools_builder* builder = NULL;
   tiercel_host_pools* built = NULL;
-  OK(tiercel_host_pools_begin(spec, &options, &builder, &error));
+  OK(tiercel_host_pools_builder_create(spec, &options, &builder, &error));
   for (uint32_t group = 0; group < 2; ++group) {
     const tiercel_host_pool_options pool = {.size = sizeof pool, .group = group};
     uint32_t number = 9;
-    OK(tiercel_host_pools_add(builder, &pool, &number, &error));
+    OK(tiercel_host_pools_builder_add(builder, &pool, &number, &error));
     EXPECT(number == group);
   }
-  OK(tiercel_host_pools_seal(builder, &built, &error));
-  FAILS(TIERCEL_FAILED_PRECONDITION, tiercel_host_pools_seal(builder, &built, &error));
+  OK(tiercel_host_pools_builder_seal(builder, &built, &error));
+  FAILS(TIERCEL_FAILED_PRECONDITION, tiercel_host_pools_builder_seal(builder, &built, &error));
   tiercel_host_pools_builder_release(builder);
   copy_pools(pools, built);
   tiercel_host_pools_release(built);

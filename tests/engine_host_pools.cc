@@ -47,7 +47,7 @@ std::vector<unsigned char> page_of(HostPools& pools, std::uint32_t pool, std::ui
   const auto spec = hybrid();
   HostPools plain = must(HostPools::open(spec, options_of("record", "anonymous")));
   const std::uint64_t target = 0;
-  const tiercel_pool_copy part{&page, &target, 1, 0, pool, pool};
+  const tiercel_copy_part part{&page, &target, 1, 0, pool, pool, {}};
   must(must(plain.copy_from(pools, {&part, 1})).wait());
   std::vector<unsigned char> bytes;
   for (const tiercel_pool_segment& segment : must(plain.segments(pool, 0))) {
@@ -124,9 +124,9 @@ TEST(HostPools, CopiesBetweenAnyLayoutsKeepEveryElementAndWaitLayerByLayer) {
       fill(engine, 9);
       const std::array<std::uint64_t, 3> source = {5, 0, 2};
       const std::array<std::uint64_t, 3> target = {1, 4, 3};
-      std::vector<tiercel_pool_copy> parts;
+      std::vector<tiercel_copy_part> parts;
       for (std::uint32_t pool = 0; pool < 3; ++pool)
-        parts.push_back({source.data(), target.data(), 3, 0, pool, pool});
+        parts.push_back({source.data(), target.data(), 3, 0, pool, pool, {}});
       auto copy_options = sized<tiercel_copy_options>();
       copy_options.sums = 1;
       tiercel::Copy copy = must(host.copy_from(engine, parts, copy_options));
@@ -152,10 +152,10 @@ TEST(HostPools, TokenSlotsGoWhereTheListsSay) {
     source.push_back(token);
     target.push_back((token * 7) % (kPages * 4));
   }
-  const tiercel_pool_copy scatter{source.data(), target.data(), source.size(), 1, 0, 0};
+  const tiercel_copy_part scatter{source.data(), target.data(), source.size(), 1, 0, 0, {}};
   must(must(host.copy_from(engine, {&scatter, 1})).wait(kLong));
   HostPools back = must(HostPools::open(hybrid(), options_of("vllm_nhd", "anonymous")));
-  const tiercel_pool_copy gather{target.data(), source.data(), source.size(), 1, 0, 0};
+  const tiercel_copy_part gather{target.data(), source.data(), source.size(), 1, 0, 0, {}};
   must(must(back.copy_from(host, {&gather, 1})).wait(kLong));
   for (std::uint64_t page = 0; page < kPages; ++page)
     EXPECT_EQ(page_of(engine, 0, page), page_of(back, 0, page));
@@ -176,7 +176,7 @@ TEST(HostPools, PagesOfTwoRanksBecomeThoseOfOneAndBack) {
   HostPools one = must(HostPools::open(whole, options_of("layer_first", "anonymous")));
   fill(one, 3);
   const std::array<std::uint64_t, 2> pages = {4, 1};
-  const tiercel_pool_copy part{pages.data(), pages.data(), 2, 0, 0, 0};
+  const tiercel_copy_part part{pages.data(), pages.data(), 2, 0, 0, 0, {}};
   std::vector<HostPools> ranks;
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     ranks.push_back(must(HostPools::open(half, options_of("page_head", "anonymous"))));
@@ -255,8 +255,8 @@ TEST(HostPools, ANodeStoresFromOneLayoutAndLoadsIntoAnother) {
   // Both as the engine has it, to be compared byte by byte.
   HostPools back = must(HostPools::open(spec, options_of("vllm_block_hnd", "anonymous")));
   const std::array<std::uint64_t, 2> stored = {5, 4};
-  std::vector<tiercel_pool_copy> parts = {{slots.data(), stored.data(), 2, 0, 0, 0},
-                                          {slots.data(), stored.data(), 2, 0, 1, 1}};
+  std::vector<tiercel_copy_part> parts = {{slots.data(), stored.data(), 2, 0, 0, 0, {}},
+                                          {slots.data(), stored.data(), 2, 0, 1, 1, {}}};
   must(must(back.copy_from(other, parts)).wait(kLong));
   for (std::uint32_t pool = 0; pool < 2; ++pool)
     for (const std::uint64_t page : stored) {
@@ -270,7 +270,7 @@ TEST(HostPools, ANodeStoresFromOneLayoutAndLoadsIntoAnother) {
 }
 
 TEST(HostPools, AreBuiltPieceByPieceAndSealedOnce) {
-  HostPoolsBuilder builder = must(HostPoolsBuilder::begin(hybrid(), options_of("page_first", "shared")));
+  HostPoolsBuilder builder = must(HostPoolsBuilder::create(hybrid(), options_of("page_first", "shared")));
   auto anchor = sized<tiercel_host_pool_options>();
   anchor.group = TIERCEL_NO_GROUP;
   EXPECT_EQ(must(builder.add(anchor)), 0U);
@@ -310,11 +310,11 @@ TEST(HostPools, TheCallersOwnMemoryIsNeverAPoolsOfAnotherKind) {
   auto options = options_of("layer_first", "external");
   options.allocations = &allocation;
   options.allocation_count = 1;
-  HostPoolsBuilder builder = must(HostPoolsBuilder::begin(hybrid(), options));
+  HostPoolsBuilder builder = must(HostPoolsBuilder::create(hybrid(), options));
   auto full = sized<tiercel_host_pool_options>();
   EXPECT_FALSE(builder.add(full).ok()) << "nobody said where its buffer is";
-  tiercel_buffer_place place{memory.data() + 64, kPages * 4 * 2 * 8 * 2 * 2 * 2, nullptr, 0, 0,
-                             TIERCEL_BUFFER_AT};
+  tiercel_buffer_place place{
+      memory.data() + 64, kPages * 4 * 2 * 8 * 2 * 2 * 2, nullptr, 0, 0, TIERCEL_BUFFER_AT, 0};
   full.buffers = &place;
   full.buffer_count = 1;
   EXPECT_EQ(must(builder.add(full)), 0U);
@@ -323,7 +323,7 @@ TEST(HostPools, TheCallersOwnMemoryIsNeverAPoolsOfAnotherKind) {
   EXPECT_EQ(must(pools.describe()).required_bytes, place.size);
   EXPECT_EQ(must(pools.ranges()).front().data, memory.data());
 
-  HostPoolsBuilder shared = must(HostPoolsBuilder::begin(hybrid(), options_of("layer_first", "shared")));
+  HostPoolsBuilder shared = must(HostPoolsBuilder::create(hybrid(), options_of("layer_first", "shared")));
   const auto mixed = shared.add(full);
   EXPECT_EQ(mixed.status().code, TIERCEL_INVALID_ARGUMENT);
   place.data = nullptr;
@@ -396,15 +396,15 @@ TEST(HostPools, WhatMakesNoSenseIsRefusedInWords) {
   const std::uint64_t page = 0;
   const std::uint64_t beyond = kPages;
   HostPools other = must(HostPools::open(spec, options_of("page_first", "anonymous")));
-  const tiercel_pool_copy wrong[] = {
-      {&page, &beyond, 1, 0, 0, 0}, {&beyond, &page, 1, 0, 0, 0}, {nullptr, &page, 1, 0, 0, 0},
-      {&page, &page, 1, 0, 0, 2},   {&page, &page, 1, 0, 7, 0},   {&page, &page, 1, 3, 0, 0},
+  const tiercel_copy_part wrong[] = {
+      {&page, &beyond, 1, 0, 0, 0, {}}, {&beyond, &page, 1, 0, 0, 0, {}}, {nullptr, &page, 1, 0, 0, 0, {}},
+      {&page, &page, 1, 0, 0, 2, {}},   {&page, &page, 1, 0, 7, 0, {}},   {&page, &page, 1, 3, 0, 0, {}},
   };
-  for (const tiercel_pool_copy& part : wrong)
+  for (const tiercel_copy_part& part : wrong)
     EXPECT_EQ(other.copy_from(pools, {&part, 1}).status().code, TIERCEL_INVALID_ARGUMENT);
   const std::array<std::uint64_t, 2> both = {0, 1};
   const std::array<std::uint64_t, 2> same = {3, 3};
-  const tiercel_pool_copy duplicate{both.data(), same.data(), 2, 0, 0, 0};
+  const tiercel_copy_part duplicate{both.data(), same.data(), 2, 0, 0, 0, {}};
   EXPECT_EQ(other.copy_from(pools, {&duplicate, 1}).status().code, TIERCEL_INVALID_ARGUMENT);
   tiercel::Copy nothing = must(other.copy_from(pools, {}));
   must(nothing.wait_layer(3, kLong));

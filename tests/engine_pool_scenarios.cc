@@ -89,9 +89,9 @@ TEST(ScenarioH02, TheSecondRecordOfEveryPageComesBackWithTheFirst) {
   HostPools host = must(HostPools::open(spec, options_of("page_first_direct")));
   fill(device, 7);
   const std::array<std::uint64_t, kPages> pages = {0, 1, 2, 3};
-  std::vector<tiercel_pool_copy> both;
+  std::vector<tiercel_copy_part> both;
   for (std::uint32_t pool = 0; pool < 2; ++pool)
-    both.push_back({pages.data(), pages.data(), kPages, 0, pool, pool});
+    both.push_back({pages.data(), pages.data(), kPages, 0, pool, pool, {}});
   must(must(host.copy_from(device, both)).wait(kLong));
   must(host.register_with(form, 0));
   must(must(ns.store(items_of(keys))).operation.wait(TIERCEL_COMPLETION_VISIBLE, kLong));
@@ -256,11 +256,11 @@ TEST(PointerLists, BuffersThatAreViewsOfOneAllocationCountAndRegisterOnce) {
   options.pages = 4;
   options.allocations = &allocation;
   options.allocation_count = 1;
-  HostPoolsBuilder builder = must(HostPoolsBuilder::begin(must(Spec::from_json(kModel)), options));
+  HostPoolsBuilder builder = must(HostPoolsBuilder::create(must(Spec::from_json(kModel)), options));
   const std::uint64_t half = 4 * 2 * 16;
   std::array<tiercel_buffer_place, 2> views = {
-      {{memory.data(), half, nullptr, 0, 0, TIERCEL_BUFFER_AT},
-       {memory.data() + half, half, nullptr, 0, 0, TIERCEL_BUFFER_AT}}};
+      {{memory.data(), half, nullptr, 0, 0, TIERCEL_BUFFER_AT, 0},
+       {memory.data() + half, half, nullptr, 0, 0, TIERCEL_BUFFER_AT, 0}}};
   auto pool = sized<tiercel_host_pool_options>();
   pool.buffers = views.data();
   pool.buffer_count = 2;
@@ -278,7 +278,7 @@ TEST(PointerLists, BuffersThatAreViewsOfOneAllocationCountAndRegisterOnce) {
 
 TEST(PointerLists, ASidePoolAddedLaterThanTheMainOneIsInsideOfTheSameMemory) {
   auto options = options_of("page_first");
-  HostPoolsBuilder builder = must(HostPoolsBuilder::begin(must(Spec::from_json(kIndexed)), options));
+  HostPoolsBuilder builder = must(HostPoolsBuilder::create(must(Spec::from_json(kIndexed)), options));
   auto pool = sized<tiercel_host_pool_options>();
   must(builder.add(pool));
   pool.group = 1;

@@ -23,7 +23,7 @@ typedef struct tiercel_host_pools_builder tiercel_host_pools_builder; /* tiercel
 typedef struct tiercel_sequence tiercel_sequence;                     /* tiercel_sequence_release */
 typedef struct tiercel_copy tiercel_copy;                             /* tiercel_copy_release */
 
-/* More kinds of memory (tiercel_memory_kind) that host pools may have; a node's arena may not. */
+/* More kinds of memory (tiercel_memory_kind) that host pools may have; a node's arena has none of them. */
 enum {
   TIERCEL_MEMORY_PINNED = 4,  /* registered with a device */
   TIERCEL_MEMORY_EXTERNAL = 5 /* the caller's own: engine pools, for example */
@@ -54,11 +54,11 @@ typedef struct tiercel_host_pools_options {
   uint64_t
       pages_per_resume_point; /* with total_bytes: pages of full groups for each snapshot and window; 0: 1 */
   double device_ratio;        /* so many times the pages of the device's pools */
-  const tiercel_pool_pages* device_pages; /* of those, by pool with slots of its own */
-  uint64_t device_pages_count;
+  const tiercel_pool_pages* device_pools; /* of those, by pool with slots of its own; open and attach only */
+  uint64_t device_pool_count;
   const tiercel_segment* allocations; /* external: what the caller allocated, whole; stays until release */
   uint64_t allocation_count;
-  tiercel_progress progress; /* while memory is touched; not 0 gives up */
+  tiercel_progress progress; /* while memory is touched, on the calling thread; not 0 gives up */
   void* progress_context;
   uint32_t first_layer, end_layer;      /* layers of this pipeline stage, [first, end); 0 and 0: all */
   uint32_t shard, shards;               /* numa per_shard; 0 and 0: the only one */
@@ -78,6 +78,7 @@ typedef struct tiercel_buffer_place {
   uint64_t offset;
   uint32_t buffer;
   tiercel_buffer_source source;
+  uint64_t reserved;
 } tiercel_buffer_place;
 
 typedef struct tiercel_host_pool_options {
@@ -127,7 +128,7 @@ typedef struct tiercel_pool_buffer {
   uint64_t offset;     /* in its allocation */
   uint32_t allocation; /* number of the range that is registered */
   uint32_t pool, buffer;
-  uint32_t reserved;
+  uint32_t reserved[3];
 } tiercel_pool_buffer;
 
 /* A run of bytes of one page. Those of one component are one object: never joined with another's. */
@@ -138,32 +139,35 @@ typedef struct tiercel_pool_segment {
   uint32_t allocation, buffer;
   uint32_t component; /* of the pool, from 0 */
   uint32_t class_id;
+  uint64_t reserved;
 } tiercel_pool_segment;
 
 /* ---- building ---- */
 /* All pools of the model at once: each group of the spec one pool; groups that live together share slots.
- * Errors: invalid_argument naming the option or pool, what was wanted and what was given; resource_exhausted:
- * the machine has not so much memory (asked before any is touched, nothing is left behind); unsupported:
- * pinned without a device; cancelled. Cost: claims and touches all of it. */
+ * Waits: while memory is touched; `progress` may give it up. Errors: invalid_argument naming the option or
+ * pool, what was wanted and what was given; resource_exhausted: the machine has not so much memory (asked
+ * before any is touched, nothing is left behind); unsupported: pinned (this library's ABI names no device to
+ * register with); cancelled. Cost: claims and touches all of it. */
 TIERCEL_API tiercel_status tiercel_host_pools_open(const tiercel_spec* spec,
                                                    const tiercel_host_pools_options* options,
                                                    tiercel_host_pools** pools, tiercel_error* error);
 /* Piece by piece, as engines know their pools. Nothing is sized, allocated or shared before seal; after it
  * nothing can be added (failed_precondition). A builder is for one thread at a time. add: *pool is the number
- * (may be NULL); a pool that is refused is not in. Errors: as open. */
-TIERCEL_API tiercel_status tiercel_host_pools_begin(const tiercel_spec* spec,
-                                                    const tiercel_host_pools_options* options,
-                                                    tiercel_host_pools_builder** builder,
-                                                    tiercel_error* error);
-TIERCEL_API tiercel_status tiercel_host_pools_add(tiercel_host_pools_builder* builder,
-                                                  const tiercel_host_pool_options* options, uint32_t* pool,
-                                                  tiercel_error* error);
-TIERCEL_API tiercel_status tiercel_host_pools_seal(tiercel_host_pools_builder* builder,
-                                                   tiercel_host_pools** pools, tiercel_error* error);
+ * (may be NULL); a pool that is refused is not in. seal Waits as open does; one that fails leaves the builder
+ * as it is. Errors: as open. */
+TIERCEL_API tiercel_status tiercel_host_pools_builder_create(const tiercel_spec* spec,
+                                                             const tiercel_host_pools_options* options,
+                                                             tiercel_host_pools_builder** builder,
+                                                             tiercel_error* error);
+TIERCEL_API tiercel_status tiercel_host_pools_builder_add(tiercel_host_pools_builder* builder,
+                                                          const tiercel_host_pool_options* options,
+                                                          uint32_t* pool, tiercel_error* error);
+TIERCEL_API tiercel_status tiercel_host_pools_builder_seal(tiercel_host_pools_builder* builder,
+                                                           tiercel_host_pools** pools, tiercel_error* error);
 TIERCEL_API void tiercel_host_pools_builder_release(tiercel_host_pools_builder* builder);
 /* The same pools in another process: fd from the owner, spec and options the owner's (all pools at once, kind
- * shared). fd stays the caller's. Compare the fingerprints. Errors: also failed_precondition: the fd may only
- * be read. Slots are the owner's to give: this process takes none. */
+ * shared). fd stays the caller's. Compare the fingerprints. Waits: while page tables are filled. Errors: also
+ * failed_precondition: the fd may only be read. Slots are the owner's to give: this process takes none. */
 TIERCEL_API tiercel_status tiercel_host_pools_attach(const tiercel_spec* spec,
                                                      const tiercel_host_pools_options* options, int fd,
                                                      tiercel_host_pools** pools, tiercel_error* error);
@@ -238,19 +242,20 @@ TIERCEL_API void tiercel_sequence_release(tiercel_sequence* sequence);
 /* Granules of one pair of pools: source[i] goes to target[i]. A granule is a page (of the smaller of the two
  * page sizes), a snapshot, or granule_tokens tokens: granule g of pages of P tokens lies in page
  * g / (P / granule_tokens). */
-typedef struct tiercel_pool_copy {
+typedef struct tiercel_copy_part {
   const uint64_t *source, *target;
   uint64_t count;
   uint64_t granule_tokens; /* 0: the smaller page; 1: token slots */
   uint32_t source_pool, target_pool;
-} tiercel_pool_copy;
+  uint64_t reserved[2];
+} tiercel_copy_part;
 
 typedef struct tiercel_copy_options {
   uint64_t size;
   const tiercel_host_pools* const* sources; /* one group for each rank that wrote; usually one */
   uint64_t source_count;
   tiercel_host_pools* target;
-  const tiercel_pool_copy* parts;
+  const tiercel_copy_part* parts;
   uint64_t part_count;
   const tiercel_spec* whole; /* the model at tp 1, where source and target ranks differ; else NULL */
   uint32_t target_ranks,
@@ -282,7 +287,7 @@ TIERCEL_API tiercel_status tiercel_copy_layers(const tiercel_copy* copy, uint32_
 TIERCEL_API tiercel_status tiercel_copy_sums(const tiercel_copy* copy, uint64_t part, uint32_t layer,
                                              uint32_t* sums, uint64_t capacity, uint64_t* count,
                                              tiercel_error* error);
-/* Cancels it. Waits: until it has come to rest. */
+/* Cancels it. Waits: until no byte of it is touched any more. */
 TIERCEL_API void tiercel_copy_release(tiercel_copy* copy);
 
 /* ---- with a node ---- */

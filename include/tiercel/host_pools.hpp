@@ -112,15 +112,16 @@ class HostPools {
     if (!status.ok()) return status;
     return slots;
   }
-  Status give(std::uint32_t pool, std::span<std::uint64_t> slots) {
-    const tiercel_slot_list list{slots.data(), slots.size(), pool, 0};
+  Status give(std::uint32_t pool, std::span<const std::uint64_t> slots) {
+    const tiercel_slot_list list{const_cast<std::uint64_t*>(slots.data()), slots.size(), pool,
+                                 0};  // only read
     return detail::call(tiercel_host_pools_give, get(), &list, std::uint64_t{1});
   }
   Result<Sequence> open_sequence(std::uint32_t pool) {
     return detail::made<Sequence>(tiercel_sequence_open, get(), pool);
   }
   // Into this group, from one that the same rank laid out in its own way.
-  Result<Copy> copy_from(const HostPools& source, std::span<const tiercel_pool_copy> parts,
+  Result<Copy> copy_from(const HostPools& source, std::span<const tiercel_copy_part> parts,
                          tiercel_copy_options options = sized<tiercel_copy_options>()) {
     const tiercel_host_pools* const from = source.get();
     options.sources = &from;
@@ -145,14 +146,14 @@ class HostPoolsBuilder {
  public:
   HostPoolsBuilder() = default;
   explicit HostPoolsBuilder(tiercel_host_pools_builder* handle) : handle_(handle) {}
-  static Result<HostPoolsBuilder> begin(const Spec& spec, const tiercel_host_pools_options& options) {
-    return detail::made<HostPoolsBuilder>(tiercel_host_pools_begin, spec.get(), &options);
+  static Result<HostPoolsBuilder> create(const Spec& spec, const tiercel_host_pools_options& options) {
+    return detail::made<HostPoolsBuilder>(tiercel_host_pools_builder_create, spec.get(), &options);
   }
   // The pool's number.
   Result<std::uint32_t> add(const tiercel_host_pool_options& options) {
-    return detail::value_of<std::uint32_t>(tiercel_host_pools_add, get(), &options);
+    return detail::value_of<std::uint32_t>(tiercel_host_pools_builder_add, get(), &options);
   }
-  Result<HostPools> seal() { return detail::made<HostPools>(tiercel_host_pools_seal, get()); }
+  Result<HostPools> seal() { return detail::made<HostPools>(tiercel_host_pools_builder_seal, get()); }
   tiercel_host_pools_builder* get() const { return handle_.get(); }
   explicit operator bool() const { return handle_ != nullptr; }
 

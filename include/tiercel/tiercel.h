@@ -14,8 +14,8 @@
  * Others are named at the call.
  *   - Threads: every call may be made from any thread at any time, also on one handle, except that a handle
  * may not be used while or after it is given back. None blocks, except those whose comment begins with
- * "Waits", which take a deadline, 0 meaning "only look", and opening and closing a node, which take none. A
- * call takes the node's lock for as long as its stated cost.
+ * "Waits", which take a deadline, 0 meaning "only look", and opening and closing a node, building host pools
+ * and giving a copy back, which take none. A call takes the node's lock for as long as its stated cost.
  *   - Callbacks: none ever runs on a thread of ours.
  *   - Ownership: arrays that go in are read during the call only, except the memory of the engine itself,
  * which must stay as the call says. Handles are given back by the caller, also after their node was closed;
@@ -323,9 +323,9 @@ TIERCEL_API tiercel_status tiercel_reservation_segments(const tiercel_reservatio
 /* CRC-32C of bytes; with the sum of earlier bytes as `before` (else 0), of both in a row. Pure. */
 TIERCEL_API uint32_t tiercel_crc32c(const void* data, uint64_t size, uint32_t before);
 /* Checksums and publishes what has arrived, in place: an operation like a store's; the reservation has ended.
- * Options may be NULL: everything has arrived. With arrivals only what they name: the rest ends as
- * not_arrived, and with it every class-set of which it is a part. To name an item is to promise that nobody
- * writes to it any more. A page becomes visible when its required class-sets are whole. The writer's
+ * Options or their arrivals may be NULL: everything has arrived. With arrivals only what they name: the rest
+ * ends as not_arrived, and with it every class-set of which it is a part. To name an item is to promise that
+ * nobody writes to it any more. A page becomes visible when its required class-sets are whole. The writer's
  * checksums are compared with those of the bytes (damaged: the item is not visible), or trusted without
  * reading the payload. No byte is delivered by right of trust: a record with trusted checksums, or of another
  * process, is verified before anything of it is delivered unverified, whatever the node's verification, and

@@ -12,7 +12,8 @@
  *   - Structs of results that may grow begin with `size` too: the library fills what fits.
  *   - Structs that travel in arrays (items, targets, completions) keep their size in version 1; `reserved`
  * fields are their room to grow. In what goes in they must be zero, in what comes out they are. Bare lists
- * and bytes (tiercel_bytes, tiercel_segment, tiercel_record_memory, tiercel_extras, tiercel_pair) need none.
+ * and bytes (tiercel_bytes, tiercel_segment, tiercel_record_memory, tiercel_extras, tiercel_pair,
+ * tiercel_pool_pages) need none.
  *   - Enumerations are uint32_t. A value not listed here may come from a later library: treat it as unknown.
  * As an input it is invalid_argument. Values from 0x40000000 on are never given out.
  *   - Texts are UTF-8, end with NUL and are copied by the call that takes them.
@@ -113,7 +114,7 @@ enum {
   TIERCEL_THREADING_CONTROL = 1, /* open starts one control thread, and copy threads */
   TIERCEL_THREADING_CALLER = 2   /* no thread: tiercel_poll and calls that wait do all work, copies too */
 };
-typedef uint32_t tiercel_memory_kind; /* of the arena */
+typedef uint32_t tiercel_memory_kind; /* of the arena; host_pools.h has more */
 enum {
   TIERCEL_MEMORY_DEFAULT = 0, /* anonymous */
   TIERCEL_MEMORY_ANONYMOUS = 1,
@@ -130,8 +131,8 @@ enum {
   TIERCEL_HOST_BUFFER_ONLY = 2, /* unsupported in this library */
   TIERCEL_HOST_NONE = 3         /* unsupported in this library */
 };
-/* Called by tiercel_node_open only, on the thread that opens: `done` of `total` bytes of the arena are
- * touched. Not 0 gives up: open ends with cancelled. */
+/* Called on the thread that opens a node or host pools, while it does: `done` of `total` bytes are touched.
+ * Not 0 gives up: open ends with cancelled. */
 typedef int (*tiercel_progress)(void* context, uint64_t done, uint64_t total);
 
 /* Defaults and what is seen when one bites: docs/guide/defaults.md. */

@@ -56,7 +56,7 @@ typedef struct tiercel_commit_options {
   uint64_t size;
   tiercel_cq* cq;
   uint64_t user_data;
-  const tiercel_arrival* arrivals; /* NULL and 0: everything has arrived */
+  const tiercel_arrival* arrivals; /* NULL: everything has arrived; an empty list: nothing has */
   uint64_t arrival_count;
   uint32_t trust_checksums; /* not 0: those given become the record's, unread; 0: they are compared */
   uint32_t reserved;

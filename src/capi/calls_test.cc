@@ -314,6 +314,27 @@ TEST(CapiCalls, CommitsAndReservationsRefuseWhatTheyDoNotKnowAndKeepTheReservati
   tiercel_reservation_release(reservation);
 }
 
+TEST(CapiCalls, AnEmptyListOfArrivalsCommitsNothing) {
+  Program program;
+  const auto items = Program::items(Program::make_keys(program.ns, 1, 1));
+  const auto reserve = store_of(items);
+  tiercel_reservation* reservation = nullptr;
+  TIERCEL_OK_CALL(tiercel_reserve(program.ns, &reserve, nullptr, &reservation, error));
+  const tiercel_arrival none{};
+  auto commit = sized<tiercel_commit_options>();
+  commit.arrivals = &none;
+  tiercel_operation* operation = nullptr;
+  TIERCEL_OK_CALL(tiercel_commit(reservation, &commit, &operation, error));
+  TIERCEL_OK_CALL(tiercel_operation_wait(operation, TIERCEL_COMPLETION_VISIBLE, kLong, error));
+  tiercel_outcome outcomes[2] = {};
+  std::uint64_t count = 0;
+  TIERCEL_OK_CALL(tiercel_store_outcomes(operation, outcomes, 2, &count, error));
+  EXPECT_EQ(outcomes[0], TIERCEL_ITEM_NOT_ARRIVED);
+  EXPECT_EQ(outcomes[1], TIERCEL_ITEM_NOT_ARRIVED);
+  tiercel_operation_release(operation);
+  tiercel_reservation_release(reservation);
+}
+
 TEST(CapiCalls, KeysDoNotFitOrExtrasAreUneven) {
   Program program;
   tiercel_key_chain chain{};

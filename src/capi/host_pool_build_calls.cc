@@ -48,13 +48,14 @@ Answer give(HostPoolGroup group, bool own_slots, unsigned copy_threads, tiercel_
   return {};
 }
 
-// Claims the memory, asking the caller now and then whether to go on.
 Answer seal(HostPoolGroupBuilder builder, const PoolsOptions& options, tiercel_host_pools** out) {
   auto group = builder.seal();
   if (!group) return group.error();
   return give(std::move(*group), true, options.copy_threads, out);
 }
 
+// While memory is claimed the caller is asked now and then whether to go on. Lives: `stop` until the group is
+// sealed.
 HostPoolGroupBuilder begin(const PoolsOptions& options, std::stop_source& stop) {
   HostPoolOptions group = options.group;
   if (options.progress != nullptr) {
@@ -88,15 +89,16 @@ tiercel_status tiercel_host_pools_open(const tiercel_spec* spec, const tiercel_h
   });
 }
 
-tiercel_status tiercel_host_pools_begin(const tiercel_spec* spec, const tiercel_host_pools_options* options,
-                                        tiercel_host_pools_builder** builder, tiercel_error* error) {
+tiercel_status tiercel_host_pools_builder_create(const tiercel_spec* spec,
+                                                 const tiercel_host_pools_options* options,
+                                                 tiercel_host_pools_builder** builder, tiercel_error* error) {
   return answer(error, [&]() -> Answer {
-    TIERCEL_RETURN_UNLESS_OK(check_out("host_pools_begin: builder", builder));
+    TIERCEL_RETURN_UNLESS_OK(check_out("host_pools_builder_create: builder", builder));
     auto handle = std::make_unique<tiercel_host_pools_builder>();
     TIERCEL_RETURN_UNLESS_OK(form_of(spec, handle->form));
     TIERCEL_RETURN_UNLESS_OK(read_pools_options(options, handle->options));
     if (!handle->options.device_pages.empty())
-      return invalid("host_pools_begin: device_pages: say them with each pool that is added");
+      return invalid("host_pools_builder_create: device_pools: say them with each pool that is added");
     *builder = handle.release();
     return {};
   });
@@ -105,6 +107,8 @@ tiercel_status tiercel_host_pools_begin(const tiercel_spec* spec, const tiercel_
 namespace {
 
 Answer read_place(const tiercel_buffer_place& given, std::uint64_t number, BufferSource& out) {
+  TIERCEL_RETURN_UNLESS_OK(
+      check_reserved(fmt::format("host_pools_builder_add: buffer {}", number), given.reserved));
   switch (given.source) {
     case TIERCEL_BUFFER_OWN:
       out = OwnBuffer{};
@@ -112,7 +116,7 @@ Answer read_place(const tiercel_buffer_place& given, std::uint64_t number, Buffe
     case TIERCEL_BUFFER_SAME_AS: {
       SameBufferAs same;
       TIERCEL_RETURN_UNLESS_OK(
-          read_text(fmt::format("host_pools_add: buffer {}: pool", number), given.pool, same.pool));
+          read_text(fmt::format("host_pools_builder_add: buffer {}: pool", number), given.pool, same.pool));
       same.buffer = given.buffer;
       same.offset = given.offset;
       out = std::move(same);
@@ -121,10 +125,11 @@ Answer read_place(const tiercel_buffer_place& given, std::uint64_t number, Buffe
     case TIERCEL_BUFFER_AT:
       out = BufferAt{{static_cast<std::byte*>(given.data), static_cast<std::size_t>(given.size)}};
       if (given.data == nullptr && given.size != 0)
-        return invalid(fmt::format("host_pools_add: buffer {}: NULL with {} bytes", number, given.size));
+        return invalid(
+            fmt::format("host_pools_builder_add: buffer {}: NULL with {} bytes", number, given.size));
       return {};
     default:
-      return check_enum(fmt::format("host_pools_add: buffer {}: source", number), given.source,
+      return check_enum(fmt::format("host_pools_builder_add: buffer {}: source", number), given.source,
                         TIERCEL_BUFFER_OWN, TIERCEL_BUFFER_AT);
   }
 }
@@ -142,11 +147,11 @@ Answer read_shape(const tiercel_host_pools_builder& builder, const tiercel_host_
     if (cls.required()) request.pages_per_resume_point = builder.options.pages_per_resume_point;
     if (cls.is_window()) request.pages_per_resume_point = cls.window_pages();
   } else {
-    return invalid(fmt::format("host_pools_add: group {}: the spec has {}, numbered from 0", given.group,
-                               spec.groups.size()));
+    return invalid(fmt::format("host_pools_builder_add: group {}: the spec has {}, numbered from 0",
+                               given.group, spec.groups.size()));
   }
   if (given.name != nullptr)
-    TIERCEL_RETURN_UNLESS_OK(read_text("host_pools_add: name", given.name, request.shape.name));
+    TIERCEL_RETURN_UNLESS_OK(read_text("host_pools_builder_add: name", given.name, request.shape.name));
   return {};
 }
 
@@ -156,18 +161,18 @@ Answer read_request(const tiercel_host_pools_builder& builder, const tiercel_hos
   request.layout = builder.options.layout;
   if (given.layout != nullptr) {
     std::string text;
-    TIERCEL_RETURN_UNLESS_OK(read_text("host_pools_add: layout", given.layout, text));
+    TIERCEL_RETURN_UNLESS_OK(read_text("host_pools_builder_add: layout", given.layout, text));
     auto layout = layout_from_text(text);
     if (!layout) return layout.error();
     request.layout = std::move(*layout);
   }
   if (given.slots_of != nullptr)
-    TIERCEL_RETURN_UNLESS_OK(read_text("host_pools_add: slots_of", given.slots_of, request.slots_of));
+    TIERCEL_RETURN_UNLESS_OK(read_text("host_pools_builder_add: slots_of", given.slots_of, request.slots_of));
   if (given.pages_per_resume_point != 0) request.pages_per_resume_point = given.pages_per_resume_point;
   request.device_pages = given.device_pages;
   std::span<const tiercel_buffer_place> places;
   TIERCEL_RETURN_UNLESS_OK(
-      read_list("host_pools_add: buffers", given.buffers, given.buffer_count, places, kBuffersMax));
+      read_list("host_pools_builder_add: buffers", given.buffers, given.buffer_count, places, kBuffersMax));
   for (std::size_t i = 0; i < places.size(); ++i)
     TIERCEL_RETURN_UNLESS_OK(read_place(places[i], i, request.buffers.emplace_back()));
   return {};
@@ -181,25 +186,26 @@ Answer with_all(HostPoolGroupBuilder& builder, const std::vector<HostPoolRequest
 
 }  // namespace
 
-tiercel_status tiercel_host_pools_add(tiercel_host_pools_builder* builder,
-                                      const tiercel_host_pool_options* options, uint32_t* pool,
-                                      tiercel_error* error) {
+tiercel_status tiercel_host_pools_builder_add(tiercel_host_pools_builder* builder,
+                                              const tiercel_host_pool_options* options, uint32_t* pool,
+                                              tiercel_error* error) {
   return answer(error, [&]() -> Answer {
     TIERCEL_RETURN_UNLESS_OK(check(builder));
     if (builder->sealed)
       return {TIERCEL_FAILED_PRECONDITION,
-              "host_pools_add: the group is sealed: sizes and sharing follow from all of its pools; begin "
+              "host_pools_builder_add: the group is sealed: sizes and sharing follow from all of its pools; "
+              "begin "
               "another"};
     tiercel_host_pool_options given{};
-    TIERCEL_RETURN_UNLESS_OK(read_options("host_pools_add", options, given));
-    TIERCEL_RETURN_UNLESS_OK(check_reserved("host_pools_add", given.reserved));
+    TIERCEL_RETURN_UNLESS_OK(read_options("host_pools_builder_add", options, given));
+    TIERCEL_RETURN_UNLESS_OK(check_reserved("host_pools_builder_add", given.reserved));
     HostPoolRequest request;
     TIERCEL_RETURN_UNLESS_OK(read_request(*builder, given, request));
     PoolsOptions changed = builder->options;
     if (given.pages != 0) {
       auto* pages = std::get_if<PagesCapacity>(&changed.group.plan.capacity);
       if (pages == nullptr)
-        return invalid("host_pools_add: pages: the group's capacity is not said in pages");
+        return invalid("host_pools_builder_add: pages: the group's capacity is not said in pages");
       pages->pools.emplace_back(request.shape.name, given.pages);
     }
     std::vector<HostPoolRequest> requests = builder->requests;
@@ -214,13 +220,14 @@ tiercel_status tiercel_host_pools_add(tiercel_host_pools_builder* builder,
   });
 }
 
-tiercel_status tiercel_host_pools_seal(tiercel_host_pools_builder* builder, tiercel_host_pools** pools,
-                                       tiercel_error* error) {
+tiercel_status tiercel_host_pools_builder_seal(tiercel_host_pools_builder* builder,
+                                               tiercel_host_pools** pools, tiercel_error* error) {
   return answer(error, [&]() -> Answer {
     TIERCEL_RETURN_UNLESS_OK(check(builder));
-    TIERCEL_RETURN_UNLESS_OK(check_out("host_pools_seal: pools", pools));
+    TIERCEL_RETURN_UNLESS_OK(check_out("host_pools_builder_seal: pools", pools));
     if (builder->sealed)
-      return {TIERCEL_FAILED_PRECONDITION, "host_pools_seal: the group is sealed already; begin another"};
+      return {TIERCEL_FAILED_PRECONDITION,
+              "host_pools_builder_seal: the group is sealed already; begin another"};
     std::stop_source stop;
     HostPoolGroupBuilder group = begin(builder->options, stop);
     TIERCEL_RETURN_UNLESS_OK(with_all(group, builder->requests));

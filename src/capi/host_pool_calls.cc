@@ -136,8 +136,13 @@ tiercel_status tiercel_host_pools_buffers(const tiercel_host_pools* pools, uint3
       if (pool != TIERCEL_ALL_POOLS && pool != p) continue;
       const HostPool& at = group.plan().pools[p];
       for (std::uint32_t b = 0; b < at.buffers.size(); ++b)
-        out.push_back({group.buffer_address(p, b), at.buffers[b].bytes, at.buffers[b].offset,
-                       at.buffers[b].allocation, p, b, 0});
+        out.push_back({group.buffer_address(p, b),
+                       at.buffers[b].bytes,
+                       at.buffers[b].offset,
+                       at.buffers[b].allocation,
+                       p,
+                       b,
+                       {}});
     }
     return write_list<tiercel_pool_buffer>("host_pools_buffers", out, buffers, capacity, count);
   });

@@ -10,7 +10,6 @@ namespace tiercel::capi {
 
 namespace {
 
-constexpr std::size_t kConfigBytesMax = 1U << 20;
 constexpr std::uint64_t kAllocationsMax = 1U << 16;
 
 Answer take_text(std::string_view name, const char* text, std::optional<std::string>& out) {
@@ -19,21 +18,14 @@ Answer take_text(std::string_view name, const char* text, std::optional<std::str
   return read_text(name, text, *out);
 }
 
-Result<std::string> read_config(const std::string& path) {
-  TIERCEL_ASSIGN_OR_RETURN(std::string text, read_text_file(path, kConfigBytesMax));
-  if (text.size() > kConfigBytesMax)
-    return error(Code::kInvalidArgument,
-                 fmt::format("{}: more than {} bytes: no configuration", path, kConfigBytesMax));
-  return text;
-}
-
 Answer read_kind(const tiercel_host_pools_options& given, MemoryKind& kind) {
   MemoryKindOptions wanted;
   TIERCEL_RETURN_UNLESS_OK(take_text("host_pools: memory", given.memory, wanted.memory));
   TIERCEL_RETURN_UNLESS_OK(take_text("host_pools: allocator", given.allocator, wanted.allocator));
   TIERCEL_RETURN_UNLESS_OK(take_text("host_pools: backend", given.backend, wanted.backend));
   TIERCEL_RETURN_UNLESS_OK(take_text("host_pools: extra_config", given.extra_config, wanted.extra_config));
-  const auto resolved = resolve_memory_kind(wanted, read_config);
+  const auto resolved =
+      resolve_memory_kind(wanted, [](const std::string& path) { return read_config_file(path); });
   if (!resolved) return resolved.error();
   kind = *resolved;
   return {};
@@ -54,13 +46,13 @@ Answer read_capacity(const tiercel_host_pools_options& given, Capacity& capacity
   return {};
 }
 
-Answer read_device_pages(const tiercel_host_pools_options& given, PoolsOptions& out) {
+Answer read_device_pools(const tiercel_host_pools_options& given, PoolsOptions& out) {
   std::span<const tiercel_pool_pages> pages;
-  TIERCEL_RETURN_UNLESS_OK(read_list("host_pools: device_pages", given.device_pages, given.device_pages_count,
+  TIERCEL_RETURN_UNLESS_OK(read_list("host_pools: device_pools", given.device_pools, given.device_pool_count,
                                      pages, kMaxLayerIds));
   for (const tiercel_pool_pages& each : pages) {
     std::string name;
-    TIERCEL_RETURN_UNLESS_OK(read_text("host_pools: device_pages: pool", each.pool, name));
+    TIERCEL_RETURN_UNLESS_OK(read_text("host_pools: device_pools: pool", each.pool, name));
     out.device_pages.emplace_back(std::move(name), each.pages);
   }
   return {};
@@ -111,7 +103,7 @@ Answer read_pools_options(const tiercel_host_pools_options* options, PoolsOption
   out.layout = std::move(*parsed);
   TIERCEL_RETURN_UNLESS_OK(read_kind(given, out.group.plan.kind));
   TIERCEL_RETURN_UNLESS_OK(read_capacity(given, out.group.plan.capacity));
-  TIERCEL_RETURN_UNLESS_OK(read_device_pages(given, out));
+  TIERCEL_RETURN_UNLESS_OK(read_device_pools(given, out));
   TIERCEL_RETURN_UNLESS_OK(read_stage(given, out.stage));
   TIERCEL_RETURN_UNLESS_OK(read_numa(given, out.group.numa));
   TIERCEL_RETURN_UNLESS_OK(read_allocations(given, out.group.plan.allocations));

@@ -71,7 +71,7 @@ Answer check_ranks(const CopyRequest& request, std::uint32_t pool) {
   return {};
 }
 
-Answer make_plan(const CopyRequest& request, const tiercel_pool_copy& part, CopyPlan& out) {
+Answer make_plan(const CopyRequest& request, const tiercel_copy_part& part, CopyPlan& out) {
   const PoolLayout& source = request.sources.front()->plan().pools[part.source_pool].layout;
   const PoolLayout& target = request.target->plan().pools[part.target_pool].layout;
   const CopyUnit unit{part.granule_tokens, CopyScope::kByLayer};
@@ -89,7 +89,9 @@ Answer make_plan(const CopyRequest& request, const tiercel_pool_copy& part, Copy
   return {};
 }
 
-Answer read_part(const CopyRequest& request, const tiercel_pool_copy& part, PoolCopy& out) {
+Answer read_part(const CopyRequest& request, const tiercel_copy_part& part, PoolCopy& out) {
+  for (const std::uint64_t reserved : part.reserved)
+    TIERCEL_RETURN_UNLESS_OK(check_reserved("copy_start: part", reserved));
   TIERCEL_RETURN_UNLESS_OK(request.sources.front()->check_pool("copy_start: source_pool", part.source_pool));
   TIERCEL_RETURN_UNLESS_OK(request.target->check_pool("copy_start: target_pool", part.target_pool));
   TIERCEL_RETURN_UNLESS_OK(check_ranks(request, part.source_pool));
@@ -126,7 +128,7 @@ tiercel_status tiercel_copy_start(const tiercel_copy_options* options, tiercel_c
     TIERCEL_RETURN_UNLESS_OK(read_options("copy_start", options, given));
     CopyRequest request;
     TIERCEL_RETURN_UNLESS_OK(read_request(given, request));
-    std::span<const tiercel_pool_copy> parts;
+    std::span<const tiercel_copy_part> parts;
     TIERCEL_RETURN_UNLESS_OK(read_list("copy_start: parts", given.parts, given.part_count, parts, kPartsMax));
     auto handle = std::make_unique<tiercel_copy>();
     std::vector<PoolCopy> copies(parts.size());

@@ -164,7 +164,7 @@ Answer read_arrivals(std::string_view name, const tiercel_commit_options& given,
   TIERCEL_RETURN_UNLESS_OK(
       read_list(fmt::format("{}: arrivals", name), given.arrivals, given.arrival_count, arrivals));
   what.trust_checksums = given.trust_checksums != 0;
-  if (arrivals.empty()) return {};
+  if (given.arrivals == nullptr) return {};
   what.arrived.emplace();
   for (const tiercel_arrival& arrival : arrivals) {
     TIERCEL_RETURN_UNLESS_OK(check_reserved(name, arrival.reserved));
