@@ -20,7 +20,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kConfigBytesMax = 1U << 20;
 constexpr std::size_t kSegmentsShown = 8;  // of each object, in text
 
 tl::unexpected<Refusal> usage(std::string message) {
@@ -31,8 +30,8 @@ tl::unexpected<Refusal> usage(const Status& status) { return usage(status.messag
 tl::expected<MemoryKind, Refusal> kind_of(const HostPoolArguments& arguments) {
   MemoryKindOptions options{arguments.memory, arguments.allocator, arguments.backend, arguments.extra_config};
   if (!options.memory && !options.allocator && !options.extra_config) options.memory = "anonymous";
-  const auto kind = resolve_memory_kind(
-      options, [](const std::string& path) { return read_text_file(path, kConfigBytesMax); });
+  const auto kind =
+      resolve_memory_kind(options, [](const std::string& path) { return read_config_file(path); });
   if (!kind) return usage(kind.error());
   return *kind;
 }

@@ -197,6 +197,12 @@ def check_host_pools(folder):
     refused(["allocator"], "--host-pools", "--allocator", "mooncake", spec, status=2)
     refused(["memory", "allocator"], "--host-pools", "--memory", "hugepage", "--allocator", "shm", spec, status=2)
     refused(["extra_config"], "--host-pools", "--extra-config", "{", spec, status=2)
+    longer = folder / "longer.toml"  # its end contradicts its beginning
+    longer.write_text('memory = "shared"\n' + "#\n" * (1 << 19) + 'allocator = "pinned"\n')
+    refused(["longer.toml", "more than"], "--host-pools", "--extra-config", f"@{longer}", spec, status=2)
+    pipe = folder / "pipe.toml"  # nobody writes into it
+    os.mkfifo(pipe)
+    refused(["pipe.toml", "regular file"], "--host-pools", "--extra-config", f"@{pipe}", spec, status=2)
     refused(["--layout", "page_first"], "--host-pools", "--layout", "pages", spec, status=2)
     refused(["--capacity", "--pages"], "--host-pools", "--capacity", "1GiB", "--pages", 3, spec, status=2)
     refused(["--capacity"], "--host-pools", "--capacity", "lots", spec, status=2)

@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 #include <string_view>
+#include <system_error>
 
 namespace tiercel::capi {
 
@@ -46,6 +47,10 @@ tiercel_status report_exception(tiercel_error* error) noexcept {
     throw;
   } catch (const std::bad_alloc&) {
     return write(TIERCEL_RESOURCE_EXHAUSTED, "no memory for this call; ask for less", error);
+  } catch (const std::system_error& what) {
+    const bool scarce = what.code() == std::errc::resource_unavailable_try_again;
+    return write(scarce ? TIERCEL_RESOURCE_EXHAUSTED : TIERCEL_INTERNAL,
+                 scarce ? "no thread for this call; ask for fewer, or raise ulimit -u" : what.what(), error);
   } catch (const std::exception& what) {
     return write(TIERCEL_INTERNAL, what.what(), error);
   } catch (...) {

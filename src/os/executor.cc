@@ -27,23 +27,33 @@ struct ThreadExecutor::Shared {
     queue.pop_front();
     return task;
   }
+
+  // Blocks until no worker is left.
+  void stop() TIERCEL_EXCLUDES(mutex) {
+    {
+      const MutexLock lock(mutex);
+      stopping = true;
+    }
+    changed.notify_all();
+    workers.clear();
+  }
 };
 
 ThreadExecutor::ThreadExecutor(unsigned threads) : shared_(std::make_unique<Shared>()) {
   TIERCEL_CHECK(threads >= 1);
-  for (unsigned i = 0; i < threads; ++i)
-    shared_->workers.emplace_back([&shared = *shared_] {
-      while (const std::unique_ptr<Task> task = shared.next()) task->run();
-    });
+  try {
+    for (unsigned i = 0; i < threads; ++i)
+      shared_->workers.emplace_back([&shared = *shared_] {
+        while (const std::unique_ptr<Task> task = shared.next()) task->run();
+      });
+  } catch (...) {
+    shared_->stop();  // those that came to be wait for tasks, and would be waited for
+    throw;
+  }
 }
 
 ThreadExecutor::~ThreadExecutor() {
-  {
-    const MutexLock lock(shared_->mutex);
-    shared_->stopping = true;
-  }
-  shared_->changed.notify_all();
-  shared_->workers.clear();  // joins; the queued tasks are dropped after, on this thread
+  shared_->stop();  // the queued tasks are dropped after, on this thread
 }
 
 void ThreadExecutor::submit(std::unique_ptr<Task> task) {

@@ -28,7 +28,7 @@ class InlineExecutor final : public Executor {
 };
 
 // `threads` ≥ 1 workers and a queue. Destruction finishes the tasks under way, drops the queued ones and
-// joins.
+// joins. Throws std::system_error where the system gives fewer threads; none is left then.
 class ThreadExecutor final : public Executor {
  public:
   explicit ThreadExecutor(unsigned threads);

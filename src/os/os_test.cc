@@ -1,8 +1,13 @@
 #include <atomic>
+#include <cstdlib>
 #include <latch>
+#include <system_error>
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "os/clock.h"
 #include "os/executor.h"
@@ -136,6 +141,30 @@ TEST(Executor, DestructionFinishesWhatRunsAndDropsWhatWaits) {
   destroyer.join();
   EXPECT_EQ(ends, 10);
   EXPECT_LE(runs, 10);
+}
+
+// In a process of its own, as a user that may start a few threads and no more.
+TEST(Executor, WhereTheSystemGivesTooFewThreadsNoneIsLeftAndNobodyWaits) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::alarm(60);  // a hang ends as a failure
+    constexpr rlim_t kFew = 4;
+    const rlimit limit{kFew, kFew};
+    ::setrlimit(RLIMIT_NPROC, &limit);
+    constexpr uid_t kNobody = 65534;
+    if (::getuid() == 0) ::setresuid(kNobody, kNobody, kNobody);  // root has no such limit
+    try {
+      const ThreadExecutor executor(64);
+      std::_Exit(1);
+    } catch (const std::system_error&) {
+      std::_Exit(0);
+    }
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "it was killed by signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "64 threads were to be had";
 }
 
 }  // namespace

@@ -15,7 +15,12 @@ namespace tiercel {
 // many. Errors: io_error with the path and the system's reason.
 Result<std::string> read_text_file(const std::string& path, std::size_t limit);
 
-// The same of an open file, which stays open; `name` is for the error.
+// A configuration that is read while something else waits: the bytes of a regular file at `path`, never a
+// part of them, and never blocking on whoever writes into a pipe. Errors: io_error as above; invalid_argument
+// when it is no regular file or has more than `limit` bytes.
+Result<std::string> read_config_file(const std::string& path, std::size_t limit = 1U << 20);
+
+// The same as read_text_file() of an open file, which stays open; `name` is for the error.
 Result<std::string> read_text(std::FILE* file, const std::string& name, std::size_t limit);
 
 }  // namespace tiercel
