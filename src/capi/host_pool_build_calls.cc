@@ -48,15 +48,9 @@ Answer give(HostPoolGroup group, bool own_slots, unsigned copy_threads, tiercel_
   return {};
 }
 
-Answer seal(HostPoolGroupBuilder builder, const PoolsOptions& options, tiercel_host_pools** out) {
-  auto group = builder.seal();
-  if (!group) return group.error();
-  return give(std::move(*group), true, options.copy_threads, out);
-}
-
 // While memory is claimed the caller is asked now and then whether to go on. Lives: `stop` until the group is
 // sealed.
-HostPoolGroupBuilder begin(const PoolsOptions& options, std::stop_source& stop) {
+HostPoolOptions group_options(const PoolsOptions& options, std::stop_source& stop) {
   HostPoolOptions group = options.group;
   if (options.progress != nullptr) {
     group.touch.stop = stop.get_token();
@@ -65,7 +59,7 @@ HostPoolGroupBuilder begin(const PoolsOptions& options, std::stop_source& stop) 
       if (call(context, done, total) != 0) stop.request_stop();
     };
   }
-  return HostPoolGroup::begin(std::move(group));
+  return group;
 }
 
 StackOptions stack_options(const PoolsOptions& options) {
@@ -83,9 +77,9 @@ tiercel_status tiercel_host_pools_open(const tiercel_spec* spec, const tiercel_h
     PoolsOptions given;
     TIERCEL_RETURN_UNLESS_OK(read_pools_options(options, given));
     std::stop_source stop;
-    HostPoolGroupBuilder builder = begin(given, stop);
-    if (Status status = builder.add_pools(form, stack_options(given)); !status.ok()) return status;
-    return seal(std::move(builder), given, pools);
+    auto group = HostPoolGroup::build(form, stack_options(given), group_options(given, stop));
+    if (!group) return group.error();
+    return give(std::move(*group), true, given.copy_threads, pools);
   });
 }
 
@@ -211,7 +205,7 @@ tiercel_status tiercel_host_pools_builder_add(tiercel_host_pools_builder* builde
     std::vector<HostPoolRequest> requests = builder->requests;
     requests.push_back(std::move(request));
     std::stop_source stop;
-    HostPoolGroupBuilder tried = begin(changed, stop);
+    HostPoolGroupBuilder tried = HostPoolGroup::begin(group_options(changed, stop));
     TIERCEL_RETURN_UNLESS_OK(with_all(tried, requests));
     builder->requests = std::move(requests);
     builder->options = std::move(changed);
@@ -229,9 +223,11 @@ tiercel_status tiercel_host_pools_builder_seal(tiercel_host_pools_builder* build
       return {TIERCEL_FAILED_PRECONDITION,
               "host_pools_builder_seal: the group is sealed already; begin another"};
     std::stop_source stop;
-    HostPoolGroupBuilder group = begin(builder->options, stop);
-    TIERCEL_RETURN_UNLESS_OK(with_all(group, builder->requests));
-    TIERCEL_RETURN_UNLESS_OK(seal(std::move(group), builder->options, pools));
+    HostPoolGroupBuilder steps = HostPoolGroup::begin(group_options(builder->options, stop));
+    TIERCEL_RETURN_UNLESS_OK(with_all(steps, builder->requests));
+    auto group = steps.seal();
+    if (!group) return group.error();
+    TIERCEL_RETURN_UNLESS_OK(give(std::move(*group), true, builder->options.copy_threads, pools));
     builder->sealed = true;
     return {};
   });

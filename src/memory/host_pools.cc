@@ -165,16 +165,6 @@ std::vector<MutableByteView> HostPoolGroup::ranges() const {
   return {mapping_.bytes()};
 }
 
-std::vector<HostPoolGroup::Buffer> HostPoolGroup::buffers() const {
-  std::vector<Buffer> all;
-  for (std::uint32_t pool = 0; pool < plan_.pools.size(); ++pool) {
-    const std::vector<BufferPlace>& places = plan_.pools[pool].buffers;
-    for (std::uint32_t buffer = 0; buffer < places.size(); ++buffer)
-      if (places[buffer].bytes != 0) all.push_back({pool, buffer, places[buffer]});
-  }
-  return all;
-}
-
 std::vector<PageObject> HostPoolGroup::page_segments(std::uint32_t pool, std::uint64_t page) const {
   TIERCEL_CHECK(pool < plan_.pools.size());
   return tiercel::page_segments(plan_.pools[pool].layout, page);

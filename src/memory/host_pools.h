@@ -89,14 +89,6 @@ class HostPoolGroup final {
   // bytes. Requires: write access.
   std::vector<MutableByteView> ranges() const;
 
-  // Every buffer that has bytes, in order of pools; the same bytes twice where two pools name them.
-  struct Buffer {
-    std::uint32_t pool = 0;
-    std::uint32_t buffer = 0;
-    BufferPlace place;
-  };
-  std::vector<Buffer> buffers() const;
-
   // Requires: pool and page are there.
   std::vector<PageObject> page_segments(std::uint32_t pool, std::uint64_t page) const;
   // Requires: a segment of that pool, and write access.

@@ -26,19 +26,6 @@ std::chrono::steady_clock::time_point time_point(Time time) {
 
 PoolBuffer host_buffer(MutableByteView bytes) { return {bytes.data(), 0, bytes.size()}; }
 
-PoolBuffer source_buffer(ByteView bytes) {
-  // Sources are only read; the type is that of targets too.
-  return {const_cast<std::byte*>(bytes.data()), 0,
-          bytes.size()};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-}
-
-PoolMemory host_memory(std::span<const MutableByteView> buffers) {
-  PoolMemory memory;
-  memory.ranks.emplace_back();
-  for (const MutableByteView buffer : buffers) memory.ranks[0].push_back(host_buffer(buffer));
-  return memory;
-}
-
 // What a copy has to do, how far it is, and who waits for it.
 class LayeredCopy::Work final {
  public:

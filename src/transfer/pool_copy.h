@@ -30,7 +30,6 @@ struct PoolBuffer {
   std::uint64_t bytes = 0;
 };
 PoolBuffer host_buffer(MutableByteView bytes);
-PoolBuffer source_buffer(ByteView bytes);  // never given as a target
 
 // Where the bytes of a pool are: buffers as its layout numbers them, for each rank whose pool it is (targets
 // have one). A device that shows its memory (Device::host_view) is copied as host memory.
@@ -38,7 +37,6 @@ struct PoolMemory {
   Device* device = nullptr;  // needed where a buffer has no `host`; outlives the copy
   std::vector<std::vector<PoolBuffer>> ranks;
 };
-PoolMemory host_memory(std::span<const MutableByteView> buffers);  // of one rank
 
 // Granules between one pair of pools: source_granules[i] goes to target_granules[i].
 struct PoolCopy {

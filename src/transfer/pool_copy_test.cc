@@ -37,8 +37,10 @@ struct TestPool {
     }
   }
   PoolMemory memory() {
-    const std::vector<MutableByteView> views(bytes.begin(), bytes.end());
-    return host_memory(views);
+    PoolMemory memory;
+    memory.ranks.emplace_back();
+    for (std::vector<std::byte>& buffer : bytes) memory.ranks[0].push_back(host_buffer(buffer));
+    return memory;
   }
   // The first bytes of the device, buffer after buffer.
   PoolMemory memory_on(Device& device) {

@@ -58,11 +58,10 @@ struct RecordCopy {
 // it is wrong. A verifying load checksums the very bytes that it hands to the device, layer by layer, and
 // stops at the first damaged layer: what it wrote of that one is not to be used. A store leaves no valid
 // header behind when it fails: the old one is destroyed first. In a thin arena only the kept bytes are copied
-// and checked. A seal whose checksums
-// are given compares them with those of the bytes that it finds, unless they are trusted: then it reads no
-// payload, and what is wrong shows at the first verifying read. Requires: label.cls = cls; an engine pool of
-// that class that validate() accepts, and a slot of it; layers within the class. Errors: data_corrupt naming
-// header field or layer; whatever the device says.
+// and checked. A seal whose checksums are given compares them with those of the bytes that it finds, unless
+// they are trusted: then it reads no payload, and what is wrong shows at the first verifying read.
+// Requires: label.cls = cls; an engine pool of that class that validate() accepts, and a slot of it; layers
+// within the class. Errors: data_corrupt naming header field or layer; whatever the device says.
 Status carry_out(const RecordCopy& copy, Arena& arena, Device& device);
 
 // Copies the first `kept_bytes` of a record, header included, inside the arena. Requires: both records have
