@@ -60,7 +60,7 @@ tl::expected<Stage, Refusal> stage_of(const HostPoolArguments& arguments) {
   Stage stage;
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos || !number(std::string_view(text).substr(0, colon), stage.first) ||
-      !number(std::string_view(text).substr(colon + 1), stage.last) || stage.first >= stage.last)
+      !number(std::string_view(text).substr(colon + 1), stage.end) || stage.first >= stage.end)
     return usage(
         fmt::format("--stage: wanted FIRST:END, layers FIRST to END - 1, is \"{}\"", printable(text)));
   return stage;

@@ -80,7 +80,7 @@ PoolShape pool_shape(const StorageForm& form, std::uint32_t group, Stage stage) 
   shape.page_tokens = std::holds_alternative<StateKind>(from.kind) ? 0 : spec.page_tokens;
   shape.tokens_per_entry = from.tokens_per_entry;
   std::copy_if(from.layers.begin(), from.layers.end(), std::back_inserter(shape.layers),
-               [&](std::uint32_t layer) { return layer >= stage.first && layer < stage.last; });
+               [&](std::uint32_t layer) { return layer >= stage.first && layer < stage.end; });
   for (std::uint32_t i = 0; i < from.components.size(); ++i)
     shape.tensors.push_back(tensor_shape(spec, from, i));
   return shape;

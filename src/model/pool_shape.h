@@ -46,10 +46,10 @@ struct PoolShape {
   friend bool operator==(const PoolShape&, const PoolShape&) = default;
 };
 
-// Layers first to last (excluded) of the model, by global id: what one pipeline stage holds.
+// Layers [first, end) of the model, by global id: what one pipeline stage holds.
 struct Stage {
   std::uint32_t first = 0;
-  std::uint32_t last = kMaxLayerIds;
+  std::uint32_t end = kMaxLayerIds;
   friend bool operator==(const Stage&, const Stage&) = default;
 };
 
