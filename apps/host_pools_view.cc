@@ -172,7 +172,7 @@ void add_host_pool_options(CLI::App& app, HostPoolArguments& arguments) {
   app.add_option("--capacity", arguments.capacity, "bytes of all pools together, as 32GiB (default: 1GiB)")
       ->type_name("SIZE");
   app.add_option("--pages", arguments.pages, "instead: pages of each pool")->type_name("N");
-  app.add_option("--pages-per-resume-point", arguments.per_resume_point,
+  app.add_option("--full-pages-per-resume-point", arguments.per_resume_point,
                  "with --capacity: pages of full attention for each snapshot and window (default: 1)")
       ->type_name("N");
   app.add_option("--memory", arguments.memory,
@@ -206,7 +206,7 @@ tl::expected<HostPoolView, Refusal> plan_view(const StorageForm& form, const Hos
   if (!stage) return tl::unexpected(stage.error());
   stack.stage = *stage;
   if (arguments.per_resume_point) {
-    const auto pages = parse_count("--pages-per-resume-point", *arguments.per_resume_point);
+    const auto pages = parse_count("--full-pages-per-resume-point", *arguments.per_resume_point);
     if (!pages) return usage(pages.error());
     stack.full_pages_per_resume_point = *pages;
   }

@@ -39,7 +39,7 @@ const char* lone_option(const HostPoolArguments& pools) {
   if (pools.layout) return "--layout";
   if (pools.capacity) return "--capacity";
   if (pools.pages) return "--pages";
-  if (pools.per_resume_point) return "--pages-per-resume-point";
+  if (pools.per_resume_point) return "--full-pages-per-resume-point";
   if (pools.memory) return "--memory";
   if (pools.allocator) return "--allocator";
   if (pools.backend) return "--backend";

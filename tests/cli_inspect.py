@@ -184,7 +184,7 @@ def check_host_pools(folder):
 
     hybrid = SOURCE / "examples" / "specs" / "hybrid.json"
     for each in (1, 15):
-        code, out, _ = inspect("--host-pools", "--json", "--capacity", "8GiB", "--pages-per-resume-point", each, hybrid)
+        code, out, _ = inspect("--host-pools", "--json", "--capacity", "8GiB", "--full-pages-per-resume-point", each, hybrid)
         pools = {pool["name"]: pool for pool in json.loads(out)["host_pools"]["pools"]}
         full, state = pools["full"]["pages"], pools["state"]["snapshots"]
         check(each <= full / state < each + 2, "pages for each snapshot:", full, state)

@@ -51,9 +51,9 @@ typedef struct tiercel_host_pools_options {
   uint64_t pages;       /* of every pool with slots of its own */
   uint64_t total_bytes; /* at most so many mapped, all pools and rounding included, split by what a resume
                            point costs; at least a page or snapshot of each */
-  uint64_t
-      pages_per_resume_point; /* with total_bytes: pages of full groups for each snapshot and window; 0: 1 */
-  double device_ratio;        /* so many times the pages of the device's pools */
+  uint64_t full_pages_per_resume_point;   /* with total_bytes: pages of full groups for each snapshot and
+                                             window; 0: 1 */
+  double device_ratio;                    /* so many times the pages of the device's pools */
   const tiercel_pool_pages* device_pools; /* of those, by pool with slots of its own; open and attach only */
   uint64_t device_pool_count;
   const tiercel_segment* allocations; /* external: what the caller allocated, whole; stays until release */
@@ -264,7 +264,7 @@ typedef struct tiercel_copy_options {
   uint32_t reserved;
 } tiercel_copy_options;
 
-/* Begins, on the target group's threads. Each layer that is whole has its event, in ascending order; layers
+/* Begins, on the target group's threads, lower layers first. Each layer that is whole has its event; layers
  * that no pool has come at once. Errors, before any byte is written: invalid_argument (lists, indices, a
  * target granule twice, pools that hold other things). Requires: nobody writes a source, or reads a target
  * before its layer's event. Cost: O(granules log granules + runs). */

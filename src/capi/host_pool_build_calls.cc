@@ -63,7 +63,7 @@ HostPoolOptions group_options(const PoolsOptions& options, std::stop_source& sto
 }
 
 StackOptions stack_options(const PoolsOptions& options) {
-  return {options.layout, {}, options.stage, options.pages_per_resume_point, options.device_pages};
+  return {options.layout, {}, options.stage, options.full_pages_per_resume_point, options.device_pages};
 }
 
 }  // namespace
@@ -135,11 +135,8 @@ Answer read_shape(const tiercel_host_pools_builder& builder, const tiercel_host_
     request.shape.name = "anchor";
     request.shape.page_tokens = spec.page_tokens;
   } else if (given.group < spec.groups.size()) {
-    request.shape = pool_shape(builder.form, given.group, builder.options.stage);
-    request.replicated = spec.groups[given.group].replicated;
-    const ClassForm& cls = builder.form.classes[request.shape.cls.value()];
-    if (cls.required()) request.pages_per_resume_point = builder.options.pages_per_resume_point;
-    if (cls.is_window()) request.pages_per_resume_point = cls.window_pages();
+    request = request_of(builder.form, given.group, builder.options.stage,
+                         builder.options.full_pages_per_resume_point);
   } else {
     return invalid(fmt::format("host_pools_builder_add: group {}: the spec has {}, numbered from 0",
                                given.group, spec.groups.size()));

@@ -28,7 +28,7 @@ namespace tiercel::capi {
 struct PoolsOptions {
   Layout layout;
   Stage stage;
-  std::uint64_t pages_per_resume_point = 1;
+  std::uint64_t full_pages_per_resume_point = 1;
   std::vector<std::pair<std::string, std::uint64_t>> device_pages;
   HostPoolOptions group;
   tiercel_progress progress = nullptr;

@@ -107,7 +107,8 @@ Answer read_pools_options(const tiercel_host_pools_options* options, PoolsOption
   TIERCEL_RETURN_UNLESS_OK(read_stage(given, out.stage));
   TIERCEL_RETURN_UNLESS_OK(read_numa(given, out.group.numa));
   TIERCEL_RETURN_UNLESS_OK(read_allocations(given, out.group.plan.allocations));
-  if (given.pages_per_resume_point != 0) out.pages_per_resume_point = given.pages_per_resume_point;
+  if (given.full_pages_per_resume_point != 0)
+    out.full_pages_per_resume_point = given.full_pages_per_resume_point;
   out.group.touch.threads = given.touch_threads;
   out.progress = given.progress;
   out.progress_context = given.progress_context;

@@ -86,7 +86,11 @@ struct StackOptions {
   std::vector<std::pair<std::string, std::uint64_t>> device_pages =
       {};  // by name of a pool with slots of its own
 };
-// Errors: invalid_argument for a name that no pool has, or one that is given twice.
+// One of them: its shape, whether it is replicated, and what a resume point needs of it. Requires: the group
+// is there.
+HostPoolRequest request_of(const StorageForm& form, std::uint32_t group, Stage stage,
+                           std::uint64_t full_pages_per_resume_point);
+// All of them. Errors: invalid_argument for a name that no pool has, or one that is given twice.
 Result<std::vector<HostPoolRequest>> stack_of(const StorageForm& form, const StackOptions& options);
 
 // ---- what there is ----

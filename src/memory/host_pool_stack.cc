@@ -66,6 +66,17 @@ class ByName {
 
 }  // namespace
 
+HostPoolRequest request_of(const StorageForm& form, std::uint32_t group, Stage stage,
+                           std::uint64_t full_pages_per_resume_point) {
+  HostPoolRequest request;
+  request.shape = pool_shape(form, group, stage);
+  request.replicated = form.spec.groups[group].replicated;
+  const ClassForm& cls = form.classes[request.shape.cls.value()];
+  if (cls.required()) request.pages_per_resume_point = full_pages_per_resume_point;
+  if (cls.is_window()) request.pages_per_resume_point = cls.window_pages();
+  return request;
+}
+
 Result<std::vector<HostPoolRequest>> stack_of(const StorageForm& form, const StackOptions& options) {
   const std::vector<PoolShape> shapes = pool_shapes(form, options.stage);
   std::map<std::string, std::string> first;
@@ -73,16 +84,11 @@ Result<std::vector<HostPoolRequest>> stack_of(const StorageForm& form, const Sta
   ByName<std::uint64_t> device_pages("device pages", options.device_pages);
   std::vector<HostPoolRequest> requests;
   for (const PoolShape& shape : shapes) {
-    const Group& group = form.spec.groups[shape.group];
-    HostPoolRequest request;
-    request.shape = shape;
+    HostPoolRequest request =
+        request_of(form, shape.group, options.stage, options.full_pages_per_resume_point);
     request.layout = layouts.take(shape.name, options.layout);
-    request.slots_of = std::visit(SlotsOf{first, shapes, shape.name}, group.kind);
+    request.slots_of = std::visit(SlotsOf{first, shapes, shape.name}, form.spec.groups[shape.group].kind);
     if (request.slots_of.empty()) request.device_pages = device_pages.take(shape.name, 0);
-    const ClassForm& cls = form.classes[shape.cls.value()];
-    if (cls.required()) request.pages_per_resume_point = options.full_pages_per_resume_point;
-    if (cls.is_window()) request.pages_per_resume_point = cls.window_pages();
-    request.replicated = group.replicated;
     requests.push_back(std::move(request));
   }
   TIERCEL_RETURN_IF_ERROR(layouts.all_taken());
