@@ -293,7 +293,8 @@ TIERCEL_API void tiercel_copy_release(tiercel_copy* copy);
 /* ---- with a node ---- */
 /* Registers the pools of a class as the engine's memory: as tiercel_register_memory, with every address taken
  * from the plan. The group must stay until it is unregistered. Errors: also invalid_argument: a group of the
- * class has no pool here, or its pools are not of this form's model. */
+ * class has no pool here, or its pools are not of this form's model; resource_exhausted: a layout that takes
+ * a record into more than 2^22 runs. */
 TIERCEL_API tiercel_status tiercel_register_host_pools(tiercel_form* form, uint32_t class_id, uint32_t shard,
                                                        tiercel_host_pools* pools, tiercel_error* error);
 

@@ -12,8 +12,8 @@
 #include <tiercel/writers.h>
 
 #include "base/status.h"
+#include "capi/form_table.h"
 #include "memory/space.h"
-#include "model/storage_form.h"
 
 namespace tiercel::capi {
 
@@ -29,7 +29,7 @@ struct Fragment {
 // A whole record in the order in which a page (or snapshot) stands in a pool of that layout; the groups of
 // the class one behind the other. Errors: invalid_argument: no such layout, or not one for this class;
 // resource_exhausted: more than kListMax fragments. Requires: the class exists.
-Result<std::vector<Fragment>> fragments_of(const StorageForm& form, std::uint32_t class_id,
+Result<std::vector<Fragment>> fragments_of(const FormTable& table, std::uint32_t class_id,
                                            std::string_view layout);
 
 // The same in the file, cut where a span ends. `spans`: of the record, relative to the extents, which begin

@@ -6,7 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include "capi/form_table.h"
 #include "memory/record.h"
 #include "model/layout.h"
 #include "model/pool_layout.h"
@@ -65,10 +64,11 @@ std::vector<std::uint64_t> payload_in_order(const StorageForm& form, const Class
 
 TEST(ArenaSegments, EveryNamedLayoutGivesEachByteOnceInTheWritersOrder) {
   const StorageForm form = hybrid();
+  const FormTable table(FormId(1), form);
   for (const Layout& layout : named_layouts())
     for (const ClassForm& cls : form.classes) {
       SCOPED_TRACE(layout.name + " " + cls.name);
-      const auto fragments = fragments_of(form, cls.id.value(), layout.name);
+      const auto fragments = fragments_of(table, cls.id.value(), layout.name);
       ASSERT_TRUE(fragments) << fragments.error().to_string();
       std::vector<std::uint64_t> got, wanted;
       for (const Fragment& each : *fragments)
@@ -90,7 +90,7 @@ TEST(ArenaSegments, PiecesAreNamedAsTheRunsOfTheFormAre) {
   const FormTable table(FormId(1), form);
   for (const ClassForm& cls : form.classes)
     for (const std::string_view layout : {"record", "layer_first", "page_head"}) {
-      const auto fragments = fragments_of(form, cls.id.value(), layout).value();
+      const auto fragments = fragments_of(table, cls.id.value(), layout).value();
       const auto& runs = table.classes[cls.id.value()].runs;
       for (const Fragment& each : fragments)
         EXPECT_TRUE(std::any_of(runs.begin(), runs.end(),
@@ -104,8 +104,8 @@ TEST(ArenaSegments, PiecesAreNamedAsTheRunsOfTheFormAre) {
 }
 
 TEST(ArenaSegments, ALayerFirstPageIsOnePieceForEachComponentOfEachLayer) {
-  const StorageForm form = hybrid();
-  const auto fragments = fragments_of(form, 0, "layer_first").value();
+  const FormTable table(FormId(1), hybrid());
+  const auto fragments = fragments_of(table, 0, "layer_first").value();
   ASSERT_EQ(fragments.size(), 7U) << "k and v of three layers, and i of one";
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(fragments[i].component, fragments[0].component);
   EXPECT_EQ(fragments[0].layer, 0U);
@@ -113,8 +113,8 @@ TEST(ArenaSegments, ALayerFirstPageIsOnePieceForEachComponentOfEachLayer) {
 }
 
 TEST(ArenaSegments, LayoutsThatAreNoneAreRefusedInWords) {
-  const StorageForm form = hybrid();
-  const auto unknown = fragments_of(form, 0, "layer_frist");
+  const FormTable table(FormId(1), hybrid());
+  const auto unknown = fragments_of(table, 0, "layer_frist");
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, Code::kInvalidArgument);
   EXPECT_NE(unknown.error().message.find("layer_first"), std::string::npos) << unknown.error().to_string();

@@ -126,7 +126,7 @@ tiercel_status tiercel_reservation_segments(const tiercel_reservation* reservati
       return {};
     }));
     if (fragments == nullptr) {  // made without the lock: it may take a while
-      auto made = fragments_of(reservation->table->form, class_id, name.second);
+      auto made = fragments_of(*reservation->table, class_id, name.second);
       if (!made) return made.error();
       fragments = std::make_shared<const std::vector<Fragment>>(std::move(*made));
       core.peek([&](Live&) { reservation->fragments.emplace(name, fragments); });

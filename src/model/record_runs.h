@@ -24,10 +24,14 @@ struct RecordRun {
   friend bool operator==(const RecordRun&, const RecordRun&) = default;
 };
 
+// More are never made: a layout that takes a record into so many pieces is of no use to anybody.
+inline constexpr std::uint64_t kRecordRunsMax = std::uint64_t{1} << 22;
+
 // All bytes that `pool` has of a record of `cls`, ascending by payload offset; together with those of the
 // pools of the class's other groups they are the payload, when every pool has all layers. Errors:
 // invalid_argument when the pool's group is not of the class, or its tensors are not the class's (another
-// page size, number of ranks or dtype), naming the layer and component. Cost: O(runs).
+// page size, number of ranks or dtype), naming the layer and component; resource_exhausted when they would be
+// more than kRecordRunsMax. Cost: O(runs log runs).
 Result<std::vector<RecordRun>> record_runs(const ClassForm& cls, const PoolLayout& pool);
 
 }  // namespace tiercel

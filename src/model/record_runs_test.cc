@@ -71,6 +71,23 @@ TEST(RecordRuns, PoolsOfOtherModelsAreRefusedInWords) {
   refused(other, "component k of layer 1 has 64 bytes a page, in the class none");
 }
 
+TEST(RecordRuns, MoreThanAnybodyCouldUseAreRefusedBeforeTheyAreMade) {
+  ModelSpec spec;
+  spec.model_type = "test";
+  spec.page_tokens = 2;
+  spec.groups.push_back(
+      group(FullKind{}, Need::kRequired, {0}, {component("v", {1, 2 * kRecordRunsMax}, DType::kU8)}));
+  const StorageForm form = make_storage_form(spec).value();
+  const auto runs_in = [&](const char* layout) {
+    return record_runs(form.classes.at(0),
+                       lay_out(pool_shape(form, 0), layout_from_text(layout).value(), 1).value());
+  };
+  EXPECT_EQ(runs_in("llama")->size(), 1U);
+  const auto transposed = runs_in("llama_v_transposed");
+  ASSERT_FALSE(transposed);
+  EXPECT_EQ(transposed.error().code, Code::kResourceExhausted);
+}
+
 TEST(RecordRuns, AComponentWithoutBytesHasNoRun) {
   ModelSpec spec;
   spec.model_type = "test";
