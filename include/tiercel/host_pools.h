@@ -213,7 +213,7 @@ typedef struct tiercel_slot_list {
   uint32_t reserved;
 } tiercel_slot_list;
 /* All lists or nothing. Errors: resource_exhausted naming the pool; invalid_argument, failed_precondition
- * (given back twice). Cost: O(slots). */
+ * (given back twice, or a page of a sequence). Cost: O(slots). */
 TIERCEL_API tiercel_status tiercel_host_pools_take(tiercel_host_pools* pools, const tiercel_slot_list* lists,
                                                    uint64_t count, tiercel_error* error);
 TIERCEL_API tiercel_status tiercel_host_pools_give(tiercel_host_pools* pools, const tiercel_slot_list* lists,

@@ -197,6 +197,9 @@ tiercel_status tiercel_host_pools_builder_add(tiercel_host_pools_builder* builde
       auto* pages = std::get_if<PagesCapacity>(&changed.group.plan.capacity);
       if (pages == nullptr)
         return invalid("host_pools_builder_add: pages: the group's capacity is not said in pages");
+      if (!request.slots_of.empty())
+        return invalid(
+            "host_pools_builder_add: pages: a pool that uses the slots of another has as many as it");
       pages->pools.emplace_back(request.shape.name, given.pages);
     }
     std::vector<HostPoolRequest> requests = builder->requests;

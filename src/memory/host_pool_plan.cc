@@ -131,6 +131,9 @@ class Planning {
   Status take_domain(const HostPoolRequest& request, const std::string& where) {
     const auto at = static_cast<std::uint32_t>(domain_of_.size());
     if (request.slots_of.empty()) {
+      if (request.pages_per_resume_point > kSizeMax)
+        return {Code::kInvalidArgument, fmt::format("{}: pages per resume point: wanted at most {}, got {}",
+                                                    where, kSizeMax, request.pages_per_resume_point)};
       domain_of_.push_back(static_cast<std::uint32_t>(domains_.size()));
       roots_.push_back(at);
       domains_.push_back({request.shape.name, std::max<std::uint64_t>(request.pages_per_resume_point, 1),

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/checked.h"
 #include "base/prng.h"
 #include "memory/host_pool_sizes.h"
 #include "memory/test_host_pools.h"
@@ -312,6 +313,15 @@ TEST(HostPoolTotal, TooSmallSaysTheSmallestThatWorksAndThatOneDoes) {
   std::vector<std::byte> memory(1);
   HostPoolPlanOptions external{MemoryKind::kExternal, TotalCapacity{kMiB}, {memory}};
   EXPECT_THAT(refusal({raw_pool("a", 16, {0})}, external), HasSubstr("external memory is as large as it is"));
+}
+
+TEST(HostPoolTotal, ResumePointsBeyondAnyMachineAreSharedOutOrRefused) {
+  auto requests = stack(hybrid_form());
+  requests[0].pages_per_resume_point = kSizeMax;
+  EXPECT_TRUE(plan_host_pools(requests, {MemoryKind::kShared, TotalCapacity{64 * kMiB}}));
+  requests[0].pages_per_resume_point = kSizeMax + 1;
+  EXPECT_THAT(refusal(requests, {MemoryKind::kShared, TotalCapacity{64 * kMiB}}),
+              HasSubstr("pool full: pages per resume point: wanted at most 9223372036854775807"));
 }
 
 TEST(HostPoolTotal, IsNeverExceededAndNotOnePageMoreWouldFit) {

@@ -56,6 +56,7 @@ Result<HostSequence::Tokens> HostSequence::append(std::uint64_t count) {
     if (!grants)
       return error(grants.error().code,
                    fmt::format("host sequence: {} more tokens: {}", count, grants.error().message));
+    slots_->hold(grants->front());
     pages_.insert(pages_.end(), grants->front().slots.begin(), grants->front().slots.end());
   }
   return Tokens{std::exchange(tokens_, *end), count};
@@ -89,6 +90,7 @@ std::vector<Segment> HostSequence::entry_of(const HostPool& pool, std::uint32_t 
 void HostSequence::release() {
   if (!pages_.empty()) {
     const std::array grants = {GroupSlots::Grant{pool_, std::exchange(pages_, {})}};
+    slots_->let_go(grants.front());
     const Status freed = slots_->free(grants);
     TIERCEL_CHECK(freed.ok());
   }

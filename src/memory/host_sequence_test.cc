@@ -1,6 +1,7 @@
 #include "memory/host_sequence.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -153,6 +154,29 @@ TEST(HostSequence, IsReleasedAsAWholeOnceAndByWhoeverHasItLast) {
   ASSERT_TRUE(kept->append(1));
   kept.reset();
   EXPECT_EQ(slots->slots_of(0).free_slots(), 4U);
+}
+
+TEST(HostSequence, NobodyElseGivesItsPagesBack) {
+  const HostPoolGroup group = group_of(sparse_attention_form(), "page_first", 8);
+  auto slots = GroupSlots::make(group.plan());
+  ASSERT_TRUE(slots);
+  const auto taken = slots->allocate(std::array{GroupSlots::Want{0, 2}});
+  ASSERT_TRUE(taken);
+  {
+    auto sequence = HostSequence::make(group.plan(), *slots, 0);
+    ASSERT_TRUE(sequence);
+    ASSERT_TRUE(sequence->append(1));
+    const std::uint64_t page = sequence->page_of(0);
+    const Status refused = slots->free(std::array{GroupSlots::Grant{0, {0, page}}});
+    EXPECT_EQ(refused.code, Code::kFailedPrecondition);
+    EXPECT_THAT(refused.message, HasSubstr("slot 2 belongs to a sequence"));
+    EXPECT_TRUE(slots->slots_of(0).in_use(0)) << "nothing of the list is free";
+  }
+  EXPECT_EQ(slots->slots_of(0).free_slots(), 6U) << "its end gives it back";
+  EXPECT_TRUE(slots->free(*taken).ok());
+  const auto again = slots->allocate(std::array{GroupSlots::Want{0, 3}});
+  ASSERT_TRUE(again);
+  EXPECT_TRUE(slots->free(*again).ok()) << "a slot that was once a sequence's is like any other";
 }
 
 TEST(HostSequence, SnapshotsAndPoolsThatAreNotThereAreRefused) {

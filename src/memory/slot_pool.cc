@@ -70,6 +70,7 @@ Result<GroupSlots> GroupSlots::make(const HostPoolPlan& plan) {
     if (!slots)
       return error(slots.error().code, fmt::format("pool {}: {}", made.names_.back(), slots.error().message));
     made.pools_.push_back(std::move(*slots));
+    made.held_.emplace_back();
   }
   return made;
 }
@@ -104,6 +105,23 @@ Result<std::vector<GroupSlots::Grant>> GroupSlots::allocate(std::span<const Want
   return grants;
 }
 
+Status GroupSlots::check_free(std::uint32_t pool, std::span<const std::uint64_t> slots) const {
+  if (Status ok = pools_[pool].check(slots); !ok.ok()) return ok;
+  for (const std::uint64_t slot : slots)
+    if (held_[pool].contains(static_cast<std::uint32_t>(slot)))
+      return {Code::kFailedPrecondition,
+              fmt::format("slots: slot {} belongs to a sequence, which gives it back at its end", slot)};
+  return {};
+}
+
+void GroupSlots::hold(const Grant& grant) {
+  for (const std::uint64_t slot : grant.slots) held_[grant.pool].insert(static_cast<std::uint32_t>(slot));
+}
+
+void GroupSlots::let_go(const Grant& grant) {
+  for (const std::uint64_t slot : grant.slots) held_[grant.pool].erase(static_cast<std::uint32_t>(slot));
+}
+
 Status GroupSlots::free(std::span<const Grant> grants) {
   std::map<std::uint32_t, std::vector<std::uint64_t>> all;
   for (const Grant& grant : grants) {
@@ -112,7 +130,7 @@ Status GroupSlots::free(std::span<const Grant> grants) {
     slots.insert(slots.end(), grant.slots.begin(), grant.slots.end());
   }
   for (const auto& [pool, slots] : all)
-    if (Status ok = pools_[pool].check(slots); !ok.ok())
+    if (Status ok = check_free(pool, slots); !ok.ok())
       return {ok.code, fmt::format("pool {}: {}", names_[pool], ok.message)};
   for (const auto& [pool, slots] : all) {
     const Status freed = pools_[pool].free(slots);

@@ -65,18 +65,26 @@ class GroupSlots final {
   // want cannot be met, naming its pool; then nothing is taken from any.
   Result<std::vector<Grant>> allocate(std::span<const Want> wants);
 
-  // Errors: as SlotPool::free(), naming the pool; then nothing is freed in any.
+  // Errors: as SlotPool::free(), naming the pool; failed_precondition for slots that are held; then nothing
+  // is freed in any.
   Status free(std::span<const Grant> grants);
+
+  // Slots whose holder alone gives them back: nobody frees them until they are let go. Requires: they are in
+  // use, and not held (held).
+  void hold(const Grant& grant);
+  void let_go(const Grant& grant);
 
   // Of a pool with slots of its own, or of the one whose slots it uses. Requires: the pool is there.
   const SlotPool& slots_of(std::uint32_t pool) const { return pools_[roots_[pool]]; }
 
  private:
   Status check_own(std::uint32_t pool) const;
+  Status check_free(std::uint32_t pool, std::span<const std::uint64_t> slots) const;
 
   std::vector<std::string> names_;
   std::vector<std::uint32_t> roots_;
   std::vector<SlotPool> pools_;  // of each pool; without slots where it uses another one's
+  std::vector<IndexSet> held_;   // of those
 };
 
 }  // namespace tiercel
