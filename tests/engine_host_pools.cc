@@ -187,18 +187,9 @@ TEST(HostPools, PagesOfTwoRanksBecomeThoseOfOneAndBack) {
     must(must(ranks[rank].copy_from(one, {&part, 1}, options)).wait(kLong));
   }
   HostPools merged = must(HostPools::open(whole, options_of("vllm_hnd", "anonymous")));
-  const std::array<const tiercel_host_pools*, 2> sources = {ranks[0].get(), ranks[1].get()};
   auto options = sized<tiercel_copy_options>();
-  options.sources = sources.data();
-  options.source_count = 2;
-  options.target = merged.get();
-  options.parts = &part;
-  options.part_count = 1;
   options.whole = whole.get();
-  tiercel_copy* handle = nullptr;
-  tiercel_error error{};
-  ASSERT_EQ(tiercel_copy_start(&options, &handle, &error), TIERCEL_OK) << error.message;
-  must(tiercel::Copy(handle).wait(kLong));
+  must(must(merged.copy_from(ranks, {&part, 1}, options)).wait(kLong));
   HostPools back = must(HostPools::open(whole, options_of("layer_first", "anonymous")));
   must(must(back.copy_from(merged, {&part, 1})).wait(kLong));
   for (const std::uint64_t page : pages) {
@@ -208,9 +199,9 @@ TEST(HostPools, PagesOfTwoRanksBecomeThoseOfOneAndBack) {
       ASSERT_EQ(std::memcmp(was[i].data, is[i].data, static_cast<std::size_t>(was[i].size)), 0);
   }
   options.whole = nullptr;
-  EXPECT_EQ(tiercel_copy_start(&options, &handle, &error),
-            static_cast<tiercel_status>(TIERCEL_INVALID_ARGUMENT));
-  EXPECT_NE(std::string(error.message).find("whole is NULL"), std::string::npos);
+  const auto refused = merged.copy_from(ranks, {&part, 1}, options);
+  EXPECT_EQ(refused.status().code, TIERCEL_INVALID_ARGUMENT);
+  EXPECT_NE(refused.status().message.find("whole is NULL"), std::string::npos);
 }
 
 TEST(HostPools, ANodeStoresFromOneLayoutAndLoadsIntoAnother) {

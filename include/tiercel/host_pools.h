@@ -167,7 +167,8 @@ TIERCEL_API tiercel_status tiercel_host_pools_builder_seal(tiercel_host_pools_bu
 TIERCEL_API void tiercel_host_pools_builder_release(tiercel_host_pools_builder* builder);
 /* The same pools in another process: fd from the owner, spec and options the owner's (all pools at once, kind
  * shared). fd stays the caller's. Compare the fingerprints. Waits: while page tables are filled. Errors: also
- * failed_precondition: the fd may only be read. Slots are the owner's to give: this process takes none. */
+ * failed_precondition: the fd may only be read. Slots are the owner's to give: this process takes none.
+ * `progress`, `touch_threads` and `numa` are not used. */
 TIERCEL_API tiercel_status tiercel_host_pools_attach(const tiercel_spec* spec,
                                                      const tiercel_host_pools_options* options, int fd,
                                                      tiercel_host_pools** pools, tiercel_error* error);

@@ -123,9 +123,15 @@ class HostPools {
   // Into this group, from one that the same rank laid out in its own way.
   Result<Copy> copy_from(const HostPools& source, std::span<const tiercel_copy_part> parts,
                          tiercel_copy_options options = sized<tiercel_copy_options>()) {
-    const tiercel_host_pools* const from = source.get();
-    options.sources = &from;
-    options.source_count = 1;
+    return copy_from(std::span(&source, 1), parts, options);
+  }
+  // From groups of several ranks, one each; options.whole says what they are parts of.
+  Result<Copy> copy_from(std::span<const HostPools> ranks, std::span<const tiercel_copy_part> parts,
+                         tiercel_copy_options options = sized<tiercel_copy_options>()) {
+    std::vector<const tiercel_host_pools*> sources;
+    for (const HostPools& rank : ranks) sources.push_back(rank.get());
+    options.sources = sources.data();
+    options.source_count = sources.size();
     options.target = get();
     options.parts = parts.data();
     options.part_count = parts.size();
