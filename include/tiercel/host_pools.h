@@ -267,8 +267,9 @@ typedef struct tiercel_copy_options {
 
 /* Begins, on the target group's threads, lower layers first. Each layer that is whole has its event; layers
  * that no pool has come at once. Errors, before any byte is written: invalid_argument (lists, indices, a
- * target granule twice, pools that hold other things). Requires: nobody writes a source, or reads a target
- * before its layer's event. Cost: O(granules log granules + runs). */
+ * target granule twice, tokens of a pool that this copy writes and reads or writes twice, pools that hold
+ * other things). Requires: nobody writes a source, or reads a target before its layer's event; pools that are
+ * views of the same bytes are not on both sides. Cost: O(granules log granules + runs). */
 TIERCEL_API tiercel_status tiercel_copy_start(const tiercel_copy_options* options, tiercel_copy** copy,
                                               tiercel_error* error);
 /* Waits until layer `layer` of every part is in place. Errors: deadline_exceeded; cancelled, or what ended

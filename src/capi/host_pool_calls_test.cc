@@ -77,5 +77,46 @@ TEST_F(CapiHostPools, APoolThatCouldNeverBeSealedIsNotAdded) {
   tiercel_host_pools_builder_release(builder);
 }
 
+TEST_F(CapiHostPools, ACopyInsideAGroupReadsNothingThatItWrites) {
+  open();
+  const std::uint64_t low[3] = {0, 1, 2}, shifted[3] = {1, 2, 3}, high[3] = {5, 6, 7};
+  const std::uint64_t tokens[3] = {22, 40, 41};  // of page 5
+  tiercel_copy_part parts[2] = {};
+  parts[0].source = low;
+  parts[0].target = high;
+  parts[0].count = 3;
+  parts[1] = parts[0];
+  const tiercel_host_pools* const source = pools;
+  auto copy = sized<tiercel_copy_options>();
+  copy.sources = &source;
+  copy.source_count = copy.part_count = 1;
+  copy.target = pools;
+  copy.parts = parts;
+  const auto started = [&] {
+    tiercel_copy* made = nullptr;
+    const tiercel_status status = tiercel_copy_start(&copy, &made, &error);
+    tiercel_copy_release(made);
+    return status;
+  };
+  EXPECT_EQ(started(), TIERCEL_OK) << error.message;
+  parts[0].target = shifted;
+  EXPECT_EQ(started(), TIERCEL_INVALID_ARGUMENT) << "page 1 is read and written";
+  EXPECT_THAT(error.message, HasSubstr("part 0 writes"));
+  parts[0].target = low;
+  EXPECT_EQ(started(), TIERCEL_INVALID_ARGUMENT) << "onto itself";
+  parts[0].target = high;
+  copy.part_count = 2;
+  EXPECT_EQ(started(), TIERCEL_INVALID_ARGUMENT) << "two parts write page 5";
+  parts[1].target = tokens;
+  parts[1].granule_tokens = 1;
+  EXPECT_EQ(started(), TIERCEL_INVALID_ARGUMENT) << "token 22 is one of page 5";
+  EXPECT_THAT(error.message, HasSubstr("from token or snapshot 22 on"));
+  parts[0].count = 0;
+  EXPECT_EQ(started(), TIERCEL_INVALID_ARGUMENT) << "there are 32 tokens";
+  copy.part_count = 1;
+  copy.target_rank = 1;
+  EXPECT_EQ(started(), TIERCEL_INVALID_ARGUMENT) << "a rank without the model that is cut";
+}
+
 }  // namespace
 }  // namespace tiercel::capi

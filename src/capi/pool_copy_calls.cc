@@ -1,5 +1,6 @@
 // Calls of the ABI: copies between groups of host pools, layer by layer.
 #include <algorithm>
+#include <tuple>
 
 #include "capi/core.h"
 #include "capi/host_pool_handles.h"
@@ -50,7 +51,7 @@ Answer read_request(const tiercel_copy_options& given, CopyRequest& request) {
   request.ranks.rank = given.target_rank;
   request.sums = given.sums != 0;
   if (given.whole == nullptr) {
-    if (sources.size() > 1 || given.target_ranks > 1)
+    if (sources.size() > 1 || given.target_ranks > 1 || given.target_rank != 0)
       return invalid("copy_start: whole is NULL: pages of other ranks need the model at tp 1");
     return {};
   }
@@ -110,6 +111,54 @@ Answer read_part(const CopyRequest& request, const tiercel_copy_part& part, Pool
   return {};
 }
 
+// Tokens of a pool that a part reads or writes: [first, end), counted through all pages; of snapshots, slots.
+struct Stretch {
+  std::uint32_t pool = 0;
+  std::uint64_t first = 0, end = 0;
+  bool written = false;
+  std::size_t part = 0;
+};
+
+void add_stretches(const std::vector<std::uint64_t>& granules, std::uint64_t tokens, Stretch one,
+                   std::vector<Stretch>& out) {
+  for (const std::uint64_t granule : granules) {
+    one.first = granule * tokens;
+    one.end = one.first + tokens;
+    out.push_back(one);
+  }
+}
+
+// Threads carry out pieces in any order: what one part writes, no part may read or write too.
+Answer check_apart(const CopyRequest& request, std::span<const tiercel_copy_part> parts,
+                   const std::vector<PoolCopy>& copies) {
+  const bool within = std::ranges::find(request.sources, request.target) != request.sources.end();
+  if (!within && parts.size() < 2) return {};
+  std::vector<Stretch> all;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::uint64_t tokens = std::max<std::uint64_t>(copies[i].plan->granule_tokens, 1);
+    add_stretches(copies[i].target_granules, tokens, {parts[i].target_pool, 0, 0, true, i}, all);
+    if (within) add_stretches(copies[i].source_granules, tokens, {parts[i].source_pool, 0, 0, false, i}, all);
+  }
+  std::ranges::sort(all, {}, [](const Stretch& one) { return std::tuple(one.pool, one.first, one.end); });
+  const Stretch* any = nullptr;      // of those before, the one that ends last
+  const Stretch* written = nullptr;  // and of those that are written
+  for (const Stretch& one : all) {
+    const auto reaches = [&](const Stretch* before) {
+      return before != nullptr && before->pool == one.pool && before->end > one.first;
+    };
+    const Stretch* const other = one.written ? any : written;
+    if (reaches(other))
+      return invalid(fmt::format(
+          "copy_start: pool {}: what part {} {} from token or snapshot {} on, part {} {} "
+          "too: copy in two steps",
+          request.target->plan().pools[one.pool].name(), one.part, one.written ? "writes" : "reads",
+          one.first, other->part, other->written ? "writes" : "reads"));
+    if (!reaches(any) || one.end > any->end) any = &one;
+    if (one.written && (!reaches(written) || one.end > written->end)) written = &one;
+  }
+  return {};
+}
+
 std::vector<std::uint32_t> layers_of(const CopyPlan& plan) {
   std::vector<std::uint32_t> layers;
   for (const LayerCopy& layer : plan.layers) layers.push_back(layer.layer);
@@ -136,6 +185,7 @@ tiercel_status tiercel_copy_start(const tiercel_copy_options* options, tiercel_c
       TIERCEL_RETURN_UNLESS_OK(read_part(request, parts[i], copies[i]));
       handle->layers.push_back(layers_of(*copies[i].plan));
     }
+    TIERCEL_RETURN_UNLESS_OK(check_apart(request, parts, copies));
     handle->pools = request.sources;
     handle->pools.push_back(request.target);
     handle->sums = request.sums;

@@ -329,9 +329,15 @@ Status check_file(int fd, const AttachOptions& options) {
   // What nobody has claimed yet could be refused when it is read: SIGBUS.
   const auto claimed = static_cast<std::uint64_t>(found.st_blocks) * kStatBlockBytes;
   if (claimed < options.bytes) return wrong("bytes claimed by its owner", options.bytes, claimed);
-  if (options.access == MappingAccess::kReadWrite && (::fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
+  const int may = ::fcntl(fd, F_GETFL) & O_ACCMODE;
+  if (may == O_WRONLY)
     return {Code::kFailedPrecondition,
-            "attach: the file descriptor may only read; ask for read-only access, or for another descriptor"};
+            "attach: the file descriptor may only write; ask for one that reads too"};
+  if (options.access == MappingAccess::kReadWrite &&
+      (may == O_RDONLY || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0))
+    return {Code::kFailedPrecondition,
+            "attach: the file descriptor may only read, or is sealed so; ask for read-only access, or for "
+            "another descriptor"};
   return {};
 }
 

@@ -551,6 +551,27 @@ TEST(MappingAttach, AnFdThatMayOnlyReadGivesNoWriteAccess) {
   ::close(reading);
 }
 
+TEST(MappingAttach, ADescriptorThatCannotBeMappedForWritingIsRefusedInWordsAndNotAsAShortageOfMemory) {
+  const auto owner = open(MappingKind::kShared, 2 * kMiB, LinuxMappingCalls());
+  ASSERT_TRUE(owner) << owner.error().message;
+  const int writing = ::open(fmt::format("/proc/self/fd/{}", owner->fd()).c_str(), O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(writing, 0);
+  for (const MappingAccess access : {MappingAccess::kReadOnly, MappingAccess::kReadWrite}) {
+    const auto refused = Mapping::attach(writing, {.bytes = kHugePageBytes, .access = access, .touch = {}});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kFailedPrecondition) << refused.error().message;
+  }
+  ::close(writing);
+  const Foreign sealed(2 * kMiB, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE, true);
+  const auto refused = Mapping::attach(
+      sealed.fd(), {.bytes = kHugePageBytes, .access = MappingAccess::kReadWrite, .touch = {}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kFailedPrecondition) << refused.error().message;
+  EXPECT_TRUE(Mapping::attach(sealed.fd(),
+                              {.bytes = kHugePageBytes, .access = MappingAccess::kReadOnly, .touch = {}}))
+      << "it can still be read";
+}
+
 TEST(MappingDeathTest, WritingToAReadOnlyMappingIsOurMistake) {
   const Foreign file(2 * kMiB, F_SEAL_SHRINK | F_SEAL_GROW, true);
   const auto reader = Mapping::attach(file.fd(), {.bytes = 2 * kMiB});
