@@ -63,6 +63,8 @@ typedef struct tiercel_host_pools_options {
   uint32_t first_layer, end_layer;      /* layers of this pipeline stage, [first, end); 0 and 0: all */
   uint32_t shard, shards;               /* numa per_shard; 0 and 0: the only one */
   uint32_t touch_threads, copy_threads; /* 0: one for each processor, at most 16; 0: two */
+  uint32_t device;                      /* pinned: number of the CUDA device that the memory is pinned for */
+  uint32_t reserved;
 } tiercel_host_pools_options;
 
 typedef uint32_t tiercel_buffer_source;

@@ -9,8 +9,13 @@ using namespace tiercel::capi;  // NOLINT(google-build-using-namespace)
 
 namespace tiercel::capi {
 
-Pools::Pools(HostPoolGroup group, GroupSlots slots, bool own_slots, unsigned copy_threads)
-    : group_(std::move(group)), copy_threads_(copy_threads), own_slots_(own_slots), slots_(std::move(slots)) {
+Pools::Pools(HostPoolGroup group, GroupSlots slots, bool own_slots, unsigned copy_threads,
+             std::unique_ptr<CudaDevice> device)
+    : device_(std::move(device)),
+      group_(std::move(group)),
+      copy_threads_(copy_threads),
+      own_slots_(own_slots),
+      slots_(std::move(slots)) {
   for (const HostPool& pool : plan().pools) layouts_.push_back(layout_text(pool.layout.layout));
 }
 
@@ -39,11 +44,14 @@ Answer form_of(const tiercel_spec* spec, StorageForm& form) {
   return {};
 }
 
-Answer give(HostPoolGroup group, bool own_slots, unsigned copy_threads, tiercel_host_pools** out) {
+// Takes the group and what pinned it, both or neither: the caller's order of destruction holds until then.
+Answer give(HostPoolGroup&& group, bool own_slots, unsigned copy_threads,
+            std::unique_ptr<CudaDevice>&& device, tiercel_host_pools** out) {
   auto slots = GroupSlots::make(group.plan());
   if (!slots) return slots.error();
   auto handle = std::make_unique<tiercel_host_pools>();
-  handle->pools = std::make_shared<Pools>(std::move(group), std::move(*slots), own_slots, copy_threads);
+  handle->pools = std::make_shared<Pools>(std::move(group), std::move(*slots), own_slots, copy_threads,
+                                          std::move(device));
   *out = handle.release();
   return {};
 }
@@ -62,6 +70,20 @@ HostPoolOptions group_options(const PoolsOptions& options, std::stop_source& sto
   return group;
 }
 
+// The device that pins the group's memory, where its kind asks for one. Errors: why there is none, and what
+// to take instead.
+Answer open_device(const PoolsOptions& options, HostPoolOptions& group, std::unique_ptr<CudaDevice>& device) {
+  if (options.group.plan.kind != MemoryKind::kPinned) return {};
+  auto opened = open_cuda_device(options.device);
+  if (!opened)
+    return Status{opened.error().code,
+                  fmt::format("host_pools: memory pinned: {}; take \"anonymous\", \"hugepage\" or \"shared\"",
+                              opened.error().message)};
+  device = std::move(*opened);
+  group.registrar = device->host_registrar();
+  return {};
+}
+
 StackOptions stack_options(const PoolsOptions& options) {
   return {options.layout, {}, options.stage, options.full_pages_per_resume_point, options.device_pages};
 }
@@ -77,9 +99,12 @@ tiercel_status tiercel_host_pools_open(const tiercel_spec* spec, const tiercel_h
     PoolsOptions given;
     TIERCEL_RETURN_UNLESS_OK(read_pools_options(options, given));
     std::stop_source stop;
-    auto group = HostPoolGroup::build(form, stack_options(given), group_options(given, stop));
+    HostPoolOptions made_with = group_options(given, stop);
+    std::unique_ptr<CudaDevice> device;
+    TIERCEL_RETURN_UNLESS_OK(open_device(given, made_with, device));
+    auto group = HostPoolGroup::build(form, stack_options(given), std::move(made_with));
     if (!group) return group.error();
-    return give(std::move(*group), true, given.copy_threads, pools);
+    return give(std::move(*group), true, given.copy_threads, std::move(device), pools);
   });
 }
 
@@ -223,11 +248,15 @@ tiercel_status tiercel_host_pools_builder_seal(tiercel_host_pools_builder* build
       return {TIERCEL_FAILED_PRECONDITION,
               "host_pools_builder_seal: the group is sealed already; begin another"};
     std::stop_source stop;
-    HostPoolGroupBuilder steps = HostPoolGroup::begin(group_options(builder->options, stop));
+    HostPoolOptions made_with = group_options(builder->options, stop);
+    std::unique_ptr<CudaDevice> device;
+    TIERCEL_RETURN_UNLESS_OK(open_device(builder->options, made_with, device));
+    HostPoolGroupBuilder steps = HostPoolGroup::begin(std::move(made_with));
     TIERCEL_RETURN_UNLESS_OK(with_all(steps, builder->requests));
     auto group = steps.seal();
     if (!group) return group.error();
-    TIERCEL_RETURN_UNLESS_OK(give(std::move(*group), true, builder->options.copy_threads, pools));
+    TIERCEL_RETURN_UNLESS_OK(
+        give(std::move(*group), true, builder->options.copy_threads, std::move(device), pools));
     builder->sealed = true;
     return {};
   });
@@ -249,7 +278,7 @@ tiercel_status tiercel_host_pools_attach(const tiercel_spec* spec, const tiercel
     if (!plan) return plan.error();
     auto group = HostPoolGroup::attach(std::move(*plan), fd, MappingAccess::kReadWrite);
     if (!group) return group.error();
-    return give(std::move(*group), false, given.copy_threads, pools);
+    return give(std::move(*group), false, given.copy_threads, nullptr, pools);
   });
 }
 

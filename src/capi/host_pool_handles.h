@@ -13,6 +13,7 @@
 #include <tiercel/host_pools.h>
 
 #include "capi/handles.h"
+#include "device/cuda_device.h"
 #include "memory/host_pools.h"
 #include "memory/host_sequence.h"
 #include "memory/slot_pool.h"
@@ -34,6 +35,7 @@ struct PoolsOptions {
   tiercel_progress progress = nullptr;
   void* progress_context = nullptr;
   unsigned copy_threads = 0;
+  int device = 0;
 };
 // Errors: invalid_argument naming the option.
 Answer read_pools_options(const tiercel_host_pools_options* options, PoolsOptions& out);
@@ -42,7 +44,9 @@ Answer read_pools_options(const tiercel_host_pools_options* options, PoolsOption
 class Pools final {
  public:
   // `own_slots`: false for a group of another process, which gives the slots out.
-  Pools(HostPoolGroup group, GroupSlots slots, bool own_slots, unsigned copy_threads);
+  // `device`: what pinned the memory; may be null.
+  Pools(HostPoolGroup group, GroupSlots slots, bool own_slots, unsigned copy_threads,
+        std::unique_ptr<CudaDevice> device);
 
   HostPoolGroup& group() { return group_; }
   const HostPoolGroup& group() const { return group_; }
@@ -68,6 +72,7 @@ class Pools final {
                                const Segment& at) const;
 
  private:
+  std::unique_ptr<CudaDevice> device_;  // outlives the memory that is registered with it
   HostPoolGroup group_;
   std::vector<std::string> layouts_;
   unsigned copy_threads_;

@@ -109,6 +109,11 @@ Answer read_pools_options(const tiercel_host_pools_options* options, PoolsOption
   TIERCEL_RETURN_UNLESS_OK(read_allocations(given, out.group.plan.allocations));
   if (given.full_pages_per_resume_point != 0)
     out.full_pages_per_resume_point = given.full_pages_per_resume_point;
+  TIERCEL_RETURN_UNLESS_OK(check_reserved("host_pools", given.reserved));
+  constexpr std::uint32_t kDevicesMax = 1024;
+  if (given.device >= kDevicesMax)
+    return invalid(fmt::format("host_pools: device {}: there are fewer", given.device));
+  out.device = static_cast<int>(given.device);
   out.group.touch.threads = given.touch_threads;
   out.progress = given.progress;
   out.progress_context = given.progress_context;
