@@ -33,6 +33,8 @@ tl::expected<MemoryKind, Refusal> kind_of(const HostPoolArguments& arguments) {
   const auto kind =
       resolve_memory_kind(options, [](const std::string& path) { return read_config_file(path); });
   if (!kind) return usage(kind.error());
+  if (*kind == MemoryKind::kExternal)
+    return usage("--memory external: where the caller's buffers lie is known to the program that has them");
   return *kind;
 }
 

@@ -19,5 +19,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/tiercel-config-version.cm
 install(FILES ${PROJECT_BINARY_DIR}/tiercel-config.cmake ${PROJECT_BINARY_DIR}/tiercel-config-version.cmake
   DESTINATION ${TIERCEL_PACKAGE_DIR} COMPONENT library)
 
+# Relative, so that the file is right wherever the library is installed.
+file(RELATIVE_PATH TIERCEL_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/tiercel.pc.in ${PROJECT_BINARY_DIR}/tiercel.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tiercel.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT library)

@@ -39,8 +39,7 @@ def main():
         return
     found = [os.path.join(folder, name) for folder, _, names in os.walk(prefix) for name in names if name == "tiercel.pc"]
     library = os.path.dirname(os.path.dirname(found[0]))
-    # The file carries the prefix of the configuration; what was installed elsewhere says so here.
-    flags = run("pkg-config", f"--define-variable=prefix={prefix}", "--cflags", "--libs", "tiercel",
+    flags = run("pkg-config", "--cflags", "--libs", "tiercel",
                 env={**os.environ, "PKG_CONFIG_PATH": os.path.dirname(found[0])}).split()
     program = os.path.join(user, "by_pkg_config")
     run(c_compiler, "-std=c11", os.path.join(PROJECT, "from_c.c"), "-o", program, *flags)

@@ -493,7 +493,7 @@ static void look_at_pools(const tiercel_spec* spec, tiercel_host_pools* pools) {
   const tiercel_host_pools_options options = {
       .size = sizeof options, .layout = "page_first", .memory = "shared", .pages = kSlots};
   tiercel_host_pools* other = NULL;
-  OK(tiercel_host_pools_attach(spec, &options, info.fd, &other, &error));
+  OK(tiercel_host_pools_attach(spec, &options, info.fd, info.fingerprint, &other, &error));
   tiercel_host_pools_release(other);
 }
 

@@ -203,6 +203,7 @@ def check_host_pools(folder):
     pipe = folder / "pipe.toml"  # nobody writes into it
     os.mkfifo(pipe)
     refused(["pipe.toml", "regular file"], "--host-pools", "--extra-config", f"@{pipe}", spec, status=2)
+    refused(["--memory external"], "--host-pools", "--memory", "external", spec, status=2)
     refused(["--layout", "page_first"], "--host-pools", "--layout", "pages", spec, status=2)
     refused(["--capacity", "--pages"], "--host-pools", "--capacity", "1GiB", "--pages", 3, spec, status=2)
     refused(["--capacity"], "--host-pools", "--capacity", "lots", spec, status=2)

@@ -95,7 +95,7 @@ TEST(HostPools, AnotherMappingOfTheSameMemoryIsTheSamePools) {
   HostPools owner = must(HostPools::open(hybrid(), options));
   fill(owner, 5);
   const auto info = must(owner.describe());
-  HostPools other = must(HostPools::attach(hybrid(), options, info.fd));
+  HostPools other = must(HostPools::attach(hybrid(), options, info.fd, info.fingerprint));
   const auto other_info = must(other.describe());
   EXPECT_TRUE(std::equal(std::begin(info.fingerprint), std::end(info.fingerprint), other_info.fingerprint));
   for (std::uint32_t pool = 0; pool < info.pools; ++pool)
@@ -113,7 +113,13 @@ TEST(HostPools, AnotherMappingOfTheSameMemoryIsTheSamePools) {
   EXPECT_EQ(other.take(0, 1).status().code, TIERCEL_FAILED_PRECONDITION);
   auto wrong = options;
   wrong.pages = kPages * 100'000;
-  EXPECT_FALSE(HostPools::attach(hybrid(), wrong, info.fd).ok());
+  EXPECT_NE(
+      HostPools::attach(hybrid(), wrong, info.fd, info.fingerprint).status().message.find("give other pools"),
+      std::string::npos);
+  // Of the same size, in another order: every byte would be somebody else's.
+  const auto other_layout =
+      HostPools::attach(hybrid(), options_of("page_first", "shared"), info.fd, info.fingerprint);
+  EXPECT_EQ(other_layout.status().code, TIERCEL_INVALID_ARGUMENT);
 }
 
 TEST(HostPools, CopiesBetweenAnyLayoutsKeepEveryElementAndWaitLayerByLayer) {

@@ -167,13 +167,15 @@ TIERCEL_API tiercel_status tiercel_host_pools_builder_add(tiercel_host_pools_bui
 TIERCEL_API tiercel_status tiercel_host_pools_builder_seal(tiercel_host_pools_builder* builder,
                                                            tiercel_host_pools** pools, tiercel_error* error);
 TIERCEL_API void tiercel_host_pools_builder_release(tiercel_host_pools_builder* builder);
-/* The same pools in another process: fd from the owner, spec and options the owner's (all pools at once, kind
- * shared). fd stays the caller's. Compare the fingerprints. Waits: while page tables are filled. Errors: also
- * failed_precondition: the fd may only be read. Slots are the owner's to give: this process takes none.
- * `progress`, `touch_threads` and `numa` are not used. */
+/* The same pools in another process: fd and `fingerprint` (the 32 bytes that describe told the owner) from
+ * the owner, spec and options the owner's (all pools at once, kind shared). fd stays the caller's. Waits:
+ * while page tables are filled. Errors: also invalid_argument: another fingerprint, so other pools would be
+ * seen in the same bytes; failed_precondition: the fd may only be read. Slots are the owner's to give: this
+ * process takes none. `progress`, `touch_threads` and `numa` are not used. */
 TIERCEL_API tiercel_status tiercel_host_pools_attach(const tiercel_spec* spec,
                                                      const tiercel_host_pools_options* options, int fd,
-                                                     tiercel_host_pools** pools, tiercel_error* error);
+                                                     const uint8_t* fingerprint, tiercel_host_pools** pools,
+                                                     tiercel_error* error);
 /* The handle; memory goes with the last sequence and copy of the group. */
 TIERCEL_API void tiercel_host_pools_release(tiercel_host_pools* pools);
 

@@ -75,8 +75,9 @@ class HostPools {
     return detail::made<HostPools>(tiercel_host_pools_open, spec.get(), &options);
   }
   // Those of another process.
-  static Result<HostPools> attach(const Spec& spec, const tiercel_host_pools_options& options, int fd) {
-    return detail::made<HostPools>(tiercel_host_pools_attach, spec.get(), &options, fd);
+  static Result<HostPools> attach(const Spec& spec, const tiercel_host_pools_options& options, int fd,
+                                  std::span<const std::uint8_t, 32> fingerprint) {
+    return detail::made<HostPools>(tiercel_host_pools_attach, spec.get(), &options, fd, fingerprint.data());
   }
   Result<tiercel_host_pools_info> describe() const {
     return detail::value_of<tiercel_host_pools_info>(tiercel_host_pools_describe, get());

@@ -142,7 +142,8 @@ Answer check(const Handle* handle) {
     return invalid(fmt::format("the handle is not that of a {}, or was given back", Handle::kName));
   if (!handle->mark.here())
     return {TIERCEL_WRONG_PROCESS,
-            fmt::format("the {} was made before a fork; open a node of the child's own", Handle::kName)};
+            fmt::format("the {} handle was made before a fork, in the parent; the child needs one of its own",
+                        Handle::kName)};
   return {};
 }
 

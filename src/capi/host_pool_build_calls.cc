@@ -1,4 +1,5 @@
 // Calls of the ABI: building, attaching and giving back groups of host pools.
+#include <cstring>
 #include <stop_token>
 
 #include "capi/host_pool_handles.h"
@@ -265,9 +266,12 @@ tiercel_status tiercel_host_pools_builder_seal(tiercel_host_pools_builder* build
 void tiercel_host_pools_builder_release(tiercel_host_pools_builder* builder) { free_handle(builder); }
 
 tiercel_status tiercel_host_pools_attach(const tiercel_spec* spec, const tiercel_host_pools_options* options,
-                                         int fd, tiercel_host_pools** pools, tiercel_error* error) {
+                                         int fd, const uint8_t* fingerprint, tiercel_host_pools** pools,
+                                         tiercel_error* error) {
   return answer(error, [&]() -> Answer {
     TIERCEL_RETURN_UNLESS_OK(check_out("host_pools_attach: pools", pools));
+    if (fingerprint == nullptr)
+      return invalid("host_pools_attach: fingerprint is NULL; hand over the owner's 32 bytes with its fd");
     StorageForm form;
     TIERCEL_RETURN_UNLESS_OK(form_of(spec, form));
     PoolsOptions given;
@@ -276,6 +280,12 @@ tiercel_status tiercel_host_pools_attach(const tiercel_spec* spec, const tiercel
     if (!requests) return requests.error();
     auto plan = plan_host_pools(*requests, given.group.plan);
     if (!plan) return plan.error();
+    const Digest own = plan_fingerprint(*plan);
+    if (std::memcmp(own.data(), fingerprint, own.size()) != 0)
+      return invalid(
+          "host_pools_attach: spec and options give other pools than the owner's: its fingerprint is "
+          "another; take "
+          "the spec, layout, capacity and layers that the owner had");
     auto group = HostPoolGroup::attach(std::move(*plan), fd, MappingAccess::kReadWrite);
     if (!group) return group.error();
     return give(std::move(*group), false, given.copy_threads, nullptr, pools);

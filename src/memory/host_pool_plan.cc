@@ -176,7 +176,9 @@ class Planning {
     if (const auto* same = std::get_if<SameBufferAs>(&source)) return place_same(*same, bytes);
     if (const auto* at = std::get_if<BufferAt>(&source)) return place_at(*at, bytes);
     if (bytes == 0) return BufferPlace{};
-    if (external_) return bad("wanted memory of the caller, got none; memory is external");
+    if (external_)
+      return bad(
+          "wanted memory of the caller, got none: of external pools each buffer's place is given (builder)");
     alignment = std::max(kBufferAlignment, alignment);
     const auto begin = checked_mul(ceil_div(end_, alignment), alignment);
     const auto end = begin ? checked_add(*begin, bytes) : std::nullopt;
@@ -214,8 +216,9 @@ class Planning {
       if (here < begin || here - begin > whole.size() || bytes > whole.size() - (here - begin)) continue;
       return BufferPlace{i, here - begin, bytes};
     }
-    return bad(fmt::format("wanted a range inside one of the {} allocations, got one that is not",
-                           options_.allocations.size()));
+    return bad(fmt::format(
+        "wanted a range inside one of the {} allocations of the group's options, got one that is not",
+        options_.allocations.size()));
   }
 
   const std::vector<HostPoolRequest>& requests_;

@@ -1,8 +1,9 @@
 #include "os/text_file.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -23,7 +24,9 @@ class TextFile : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
   std::string path(const std::string& name) const { return folder_ / name; }
   std::string written(const std::string& name, const std::string& text) const {
-    std::ofstream(path(name)) << text;
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+        std::fopen(path(name).c_str(), "wb"), [](std::FILE* open) { return std::fclose(open); });
+    EXPECT_EQ(std::fwrite(text.data(), 1, text.size(), file.get()), text.size());
     return path(name);
   }
 
