@@ -63,8 +63,8 @@ typedef struct tiercel_host_pools_options {
   uint32_t first_layer, end_layer;      /* layers of this pipeline stage, [first, end); 0 and 0: all */
   uint32_t shard, shards;               /* numa per_shard; 0 and 0: the only one */
   uint32_t touch_threads, copy_threads; /* 0: one for each processor, at most 16; 0: two */
-  uint32_t device;                      /* pinned: number of the CUDA device that the memory is pinned for */
-  uint32_t reserved;
+  uint32_t device;                      /* number of a CUDA device: pinned: for which; on_device: whose */
+  uint32_t on_device;                   /* external: not 0: the allocations are addresses of that device */
 } tiercel_host_pools_options;
 
 typedef uint32_t tiercel_buffer_source;
@@ -148,8 +148,8 @@ typedef struct tiercel_pool_segment {
 /* All pools of the model at once: each group of the spec one pool; groups that live together share slots.
  * Waits: while memory is touched; `progress` may give it up. Errors: invalid_argument naming the option or
  * pool, what was wanted and what was given; resource_exhausted: the machine has not so much memory (asked
- * before any is touched, nothing is left behind); unsupported: pinned (this library's ABI names no device to
- * register with); cancelled. Cost: claims and touches all of it. */
+ * before any is touched, nothing is left behind); unsupported or unavailable:
+ * pinned without a CUDA device; cancelled. Cost: claims and touches all of it. */
 TIERCEL_API tiercel_status tiercel_host_pools_open(const tiercel_spec* spec,
                                                    const tiercel_host_pools_options* options,
                                                    tiercel_host_pools** pools, tiercel_error* error);
