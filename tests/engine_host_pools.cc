@@ -374,6 +374,7 @@ TEST(HostPools, WhatMakesNoSenseIsRefusedInWords) {
   refused([](auto& o) { o.pages = UINT64_MAX / 2; }, "2^63");
   refused([](auto& o) { o.pages = 1ULL << 40; }, "wanted");
   refused([](auto& o) { o.memory = "pinned", o.device = 999; }, "memory pinned: ");
+  refused([](auto& o) { o.on_device = 1; }, "on_device: only external memory");
   refused([](auto& o) { o.numa = "bind 77"; }, "77");
   refused([](auto& o) { o.numa = "near"; }, "near");
   refused([](auto& o) { o.first_layer = 8, o.end_layer = 8; }, "at least one");

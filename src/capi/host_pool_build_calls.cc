@@ -71,17 +71,24 @@ HostPoolOptions group_options(const PoolsOptions& options, std::stop_source& sto
   return group;
 }
 
-// The device that pins the group's memory, where its kind asks for one. Errors: why there is none, and what
-// to take instead.
+// The device that pins the group's memory or has it, where the options ask for one. Errors: why there is
+// none, and what to take instead.
 Answer open_device(const PoolsOptions& options, HostPoolOptions& group, std::unique_ptr<CudaDevice>& device) {
-  if (options.group.plan.kind != MemoryKind::kPinned) return {};
+  const bool pinned = options.group.plan.kind == MemoryKind::kPinned;
+  if (!pinned && !options.on_device) return {};
   auto opened = open_cuda_device(options.device);
+  if (!opened && !pinned)
+    return Status{opened.error().code, "host_pools: on_device: " + opened.error().message};
   if (!opened)
     return Status{opened.error().code,
                   fmt::format("host_pools: memory pinned: {}; take \"anonymous\", \"hugepage\" or \"shared\"",
                               opened.error().message)};
   device = std::move(*opened);
-  group.registrar = device->host_registrar();
+  if (pinned) group.registrar = device->host_registrar();
+  if (options.on_device)
+    for (const MutableByteView allocation : group.plan.allocations)
+      device->add_range(reinterpret_cast<std::uintptr_t>(allocation.data()),
+                        allocation.size());  // NOLINT: a device's
   return {};
 }
 

@@ -328,6 +328,8 @@ tiercel_status tiercel_register_host_pools(tiercel_form* form, uint32_t class_id
     TIERCEL_RETURN_UNLESS_OK(check_class(table, class_id, shard));
     const ClassForm& cls = table.form.classes[class_id];
     const HostPoolGroup& group = pools->pools->group();
+    if (pools->pools->memory_device() != nullptr)
+      return unsupported("register_host_pools: pools on a device; copy their pages to pools of host memory");
     std::vector<std::vector<std::uint64_t>> addresses;
     std::vector<LaidOutPool> laid_out;
     addresses.reserve(group.plan().pools.size());

@@ -36,6 +36,7 @@ struct PoolsOptions {
   void* progress_context = nullptr;
   unsigned copy_threads = 0;
   int device = 0;
+  bool on_device = false;
 };
 // Errors: invalid_argument naming the option.
 Answer read_pools_options(const tiercel_host_pools_options* options, PoolsOptions& out);
@@ -44,7 +45,7 @@ Answer read_pools_options(const tiercel_host_pools_options* options, PoolsOption
 class Pools final {
  public:
   // `own_slots`: false for a group of another process, which gives the slots out.
-  // `device`: what pinned the memory; may be null.
+  // `device`: what pinned the memory, or whose memory it is; may be null.
   Pools(HostPoolGroup group, GroupSlots slots, bool own_slots, unsigned copy_threads,
         std::unique_ptr<CudaDevice> device);
 
@@ -67,6 +68,8 @@ class Pools final {
   // Threads of this group that copy; started at the first use.
   Executor& executor() TIERCEL_EXCLUDES(mutex_);
   unsigned copy_threads() const { return copy_threads_; }
+  // Whose addresses the buffers' are; null: this process's own.
+  Device* memory_device() const { return group_.kind() == MemoryKind::kExternal ? device_.get() : nullptr; }
 
   tiercel_pool_segment segment(std::uint32_t pool, const PageObject& object, std::uint32_t component,
                                const Segment& at) const;

@@ -109,7 +109,9 @@ Answer read_pools_options(const tiercel_host_pools_options* options, PoolsOption
   TIERCEL_RETURN_UNLESS_OK(read_allocations(given, out.group.plan.allocations));
   if (given.full_pages_per_resume_point != 0)
     out.full_pages_per_resume_point = given.full_pages_per_resume_point;
-  TIERCEL_RETURN_UNLESS_OK(check_reserved("host_pools", given.reserved));
+  out.on_device = given.on_device != 0;
+  if (out.on_device && out.group.plan.kind != MemoryKind::kExternal)
+    return invalid("host_pools: on_device: only external memory can be a device's own");
   constexpr std::uint32_t kDevicesMax = 1024;
   if (given.device >= kDevicesMax)
     return invalid(fmt::format("host_pools: device {}: there are fewer", given.device));

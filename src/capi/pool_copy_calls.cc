@@ -15,12 +15,17 @@ namespace {
 constexpr std::uint64_t kRanksMax = 65535;
 constexpr std::uint64_t kPartsMax = 4096;
 
-std::vector<PoolBuffer> buffers_of(const HostPoolGroup& group, std::uint32_t pool) {
+std::vector<PoolBuffer> buffers_of(const Pools& pools, std::uint32_t pool) {
   std::vector<PoolBuffer> out;
-  const HostPool& at = group.plan().pools[pool];
-  for (std::uint32_t b = 0; b < at.buffers.size(); ++b)
-    out.push_back(
-        host_buffer({group.buffer_address(pool, b), static_cast<std::size_t>(at.buffers[b].bytes)}));
+  const HostPool& at = pools.plan().pools[pool];
+  for (std::uint32_t b = 0; b < at.buffers.size(); ++b) {
+    std::byte* const begin = pools.group().buffer_address(pool, b);
+    if (pools.memory_device() == nullptr)
+      out.push_back(host_buffer({begin, static_cast<std::size_t>(at.buffers[b].bytes)}));
+    else
+      out.push_back(
+          {nullptr, reinterpret_cast<std::uintptr_t>(begin), at.buffers[b].bytes});  // NOLINT: a device's
+  }
   return out;
 }
 
@@ -43,6 +48,10 @@ Answer read_request(const tiercel_copy_options& given, CopyRequest& request) {
     TIERCEL_RETURN_UNLESS_OK(check(source));
     request.sources.push_back(source->pools);
   }
+  for (const auto& source : request.sources)
+    if (source->memory_device() != nullptr && request.sources.size() > 1)
+      return unsupported(
+          "copy_start: pages of several ranks on a device; copy each rank's to host memory first");
   TIERCEL_RETURN_UNLESS_OK(check(given.target));
   request.target = given.target->pools;
   TIERCEL_RETURN_UNLESS_OK(check_reserved("copy_start", given.reserved));
@@ -100,8 +109,10 @@ Answer read_part(const CopyRequest& request, const tiercel_copy_part& part, Pool
   TIERCEL_RETURN_UNLESS_OK(make_plan(request, part, plan));
   out.plan = std::make_shared<const CopyPlan>(std::move(plan));
   for (const auto& source : request.sources)
-    out.source.ranks.push_back(buffers_of(source->group(), part.source_pool));
-  out.target.ranks.push_back(buffers_of(request.target->group(), part.target_pool));
+    out.source.ranks.push_back(buffers_of(*source, part.source_pool));
+  out.source.device = request.sources.front()->memory_device();
+  out.target.ranks.push_back(buffers_of(*request.target, part.target_pool));
+  out.target.device = request.target->memory_device();
   std::span<const std::uint64_t> from;
   std::span<const std::uint64_t> to;
   TIERCEL_RETURN_UNLESS_OK(read_list("copy_start: source", part.source, part.count, from));
