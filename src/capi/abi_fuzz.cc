@@ -2,7 +2,6 @@
 // completes exactly once, and a ticket from outside is only accepted when it is one. Pointers are real and
 // lists as long as they say; everything else is the fuzzer's.
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -11,6 +10,7 @@
 #include <tiercel/tiercel.h>
 
 #include "base/check.h"
+#include "capi/test_fuzz_input.h"
 
 namespace {
 
@@ -20,41 +20,8 @@ constexpr char kSpec[] =
   {"kind": "state", "layers": [1], "components": [{"name": "s", "shape": [64], "dtype": "f32"}]}]})";
 constexpr std::uint64_t kSlots = 8, kRecordBytes = 256, kCallsMax = 64;
 
-template <typename T>
-T sized() {
-  T value{};
-  value.size = sizeof(T);
-  return value;
-}
-
-class Input {
- public:
-  Input(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
-  bool empty() const { return size_ == 0; }
-  std::uint8_t u8() {
-    if (size_ == 0) return 0;
-    --size_;
-    return *data_++;
-  }
-  // Mostly small, sometimes anything.
-  std::uint64_t number() {
-    const std::uint8_t first = u8();
-    if (first < 0xF0) return first % 12;
-    std::uint64_t value = 0;
-    for (int i = 0; i < 8; ++i) value = value << 8 | u8();
-    return first == 0xFF ? ~value : value;
-  }
-  std::uint32_t number32() { return static_cast<std::uint32_t>(number()); }
-  template <typename T>
-  void fill(T& to) {
-    auto* const bytes = reinterpret_cast<std::uint8_t*>(&to);
-    for (std::size_t i = 0; i < sizeof(T); ++i) bytes[i] = u8();
-  }
-
- private:
-  const std::uint8_t* data_;
-  std::size_t size_;
-};
+using Input = tiercel::capi::FuzzInput;
+using tiercel::capi::sized;
 
 class Caller {
  public:
@@ -110,6 +77,7 @@ class Caller {
     options.extent_bytes = 1 << 14;
     options.index_pages_max = options.history_entries = options.advice_entries = 64;
     options.threading = TIERCEL_THREADING_CALLER;
+    options.memory_kind = input_.u8() % 4 == 0 ? TIERCEL_MEMORY_SHARED : TIERCEL_MEMORY_ANONYMOUS;
     must(tiercel_node_open(&options, &node_, nullptr));
     must(tiercel_session_open(node_, nullptr, &session_, nullptr));
     tiercel_spec* spec = nullptr;
@@ -206,6 +174,8 @@ class Caller {
     if (reserve) {
       tiercel_reservation_release(reservation_);
       reservation_ = nullptr;
+      // A process that lives as long as this one, which holds what is given up; or none.
+      options.writer_pid = input_.u8() % 4 == 0 ? 1 : 0;
       static_cast<void>(tiercel_reserve(ns_, &options, outcomes.data(), &reservation_, nullptr));
       return;
     }
@@ -282,6 +252,12 @@ class Caller {
     std::uint64_t count = 0;
     if (tiercel_reservation_spans(reservation_, input_.number(), spans, 4, &count, nullptr) == TIERCEL_OK)
       for (std::uint64_t i = 0; i < count && i < 4; ++i) std::memset(spans[i].data, 1, spans[i].size);
+    tiercel_file_segment pieces[16];
+    static_cast<void>(tiercel_reservation_segments(reservation_, input_.number(),
+                                                   input_.u8() % 2 == 0 ? nullptr : "layer_first", pieces, 16,
+                                                   &count, nullptr));
+    tiercel_writer_info writers[2];
+    must(tiercel_writers_read(node_, writers, 2, &count, nullptr));
     tiercel_operation* made = nullptr;
     const std::uint8_t which = input_.u8() % 3;
     const tiercel_status status = which == 0   ? tiercel_commit(reservation_, &options, &made, nullptr)
