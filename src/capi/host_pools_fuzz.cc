@@ -157,7 +157,8 @@ class Caller {
     tiercel_host_pools* other = nullptr;
     auto changed = given;
     changed.pages += input_.u8() % 4 == 0 ? 600 : 0;
-    info.fingerprint[input_.u8() % 32] ^= input_.u8() % 4 == 0 ? input_.u8() : 0;
+    const std::uint8_t place = input_.u8() % 32;
+    if (input_.u8() % 4 == 0) info.fingerprint[place] = input_.u8();
     const auto attached =
         tiercel_host_pools_attach(spec_, &changed, info.fd, info.fingerprint, &other, nullptr);
     TIERCEL_CHECK(attached != TIERCEL_OK || info.memory_kind == TIERCEL_MEMORY_SHARED);
