@@ -67,12 +67,12 @@ void fill(HostPools& pools, std::uint64_t seed) {
     for (std::uint64_t page = 0; page < kPages; ++page)
       for (const tiercel_pool_segment& segment : must(pools.segments(pool, page)))
         compute({static_cast<unsigned char*>(segment.data), static_cast<std::size_t>(segment.size)},
-                seed + pool * 1000 + page * 100 + segment.component * 10);
+                seed + 1000ULL * pool + page * 100 + 10ULL * segment.component);
 }
 bool filled(HostPools& pools, std::uint32_t pool, std::uint64_t page, std::uint64_t seed) {
   for (const tiercel_pool_segment& segment : must(pools.segments(pool, page)))
     if (!holds({static_cast<unsigned char*>(segment.data), static_cast<std::size_t>(segment.size)},
-               seed + pool * 1000 + page * 100 + segment.component * 10))
+               seed + 1000ULL * pool + page * 100 + 10ULL * segment.component))
       return false;
   return true;
 }
@@ -257,7 +257,7 @@ TEST(PointerLists, BuffersThatAreViewsOfOneAllocationCountAndRegisterOnce) {
   options.allocations = &allocation;
   options.allocation_count = 1;
   HostPoolsBuilder builder = must(HostPoolsBuilder::create(must(Spec::from_json(kModel)), options));
-  const std::uint64_t half = 4 * 2 * 16;
+  const std::uint64_t half = 128;  // pages × tokens × bytes
   std::array<tiercel_buffer_place, 2> views = {
       {{memory.data(), half, nullptr, 0, 0, TIERCEL_BUFFER_AT, 0},
        {memory.data() + half, half, nullptr, 0, 0, TIERCEL_BUFFER_AT, 0}}};

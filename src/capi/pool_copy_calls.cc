@@ -172,6 +172,7 @@ Answer check_apart(const CopyRequest& request, std::span<const tiercel_copy_part
 
 std::vector<std::uint32_t> layers_of(const CopyPlan& plan) {
   std::vector<std::uint32_t> layers;
+  layers.reserve(plan.layers.size());
   for (const LayerCopy& layer : plan.layers) layers.push_back(layer.layer);
   return layers;
 }

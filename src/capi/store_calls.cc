@@ -68,7 +68,7 @@ tiercel_status tiercel_store(tiercel_namespace* ns, const tiercel_store_options*
       TIERCEL_RETURN_UNLESS_OK(waiting_event(live, given.after_event, request.after_event));
       if (given.deadline_ns != 0) request.deadline = duration_of(given.deadline_ns);
       TIERCEL_RETURN_UNLESS_OK(bring_sources(*ns->table, items, brought, request));
-      auto stored = live.node->store(std::move(request));
+      auto stored = live.node->store(request);
       if (!stored) return stored.error();
       name.keep();
       admitted = stored->outcomes;

@@ -55,7 +55,7 @@ std::uint8_t pattern(std::uint64_t seed, std::uint64_t byte) {
 // The value of byte `byte` of an element of the whole model: page and token count over the sequence.
 std::uint8_t value_of(std::uint32_t tensor, std::uint64_t layer, std::uint64_t entry, std::uint64_t head,
                       std::uint64_t dim, std::uint64_t byte) {
-  return pattern((((tensor * 64 + layer) * 4096 + entry) * 64 + head) * 64 + dim, byte);
+  return pattern((((std::uint64_t{64} * tensor + layer) * 4096 + entry) * 64 + head) * 64 + dim, byte);
 }
 
 struct Side {
@@ -195,6 +195,7 @@ struct Cut {
   bool everywhere = false;           // every rank has all of it
   std::vector<std::uint64_t> of_rank(std::uint32_t ranks) const {
     std::vector<std::uint64_t> out;
+    out.reserve(whole.size());
     for (const std::uint64_t heads : whole)
       out.push_back(everywhere ? heads : std::max<std::uint64_t>(heads / ranks, 1));
     return out;

@@ -110,6 +110,7 @@ TEST(PoolLayoutExhaustive, AnyOrderOfTheAxesIsTheIndexOrderThatItSays) {
 }
 
 TEST(PoolLayout, TheOrdersThatUsersKnowGiveTheirFormulas) {
+  constexpr std::uint64_t kHeads = 2048;  // bytes of one token of one layer and component
   const PoolShape shape = pool(64, {0, 1, 2}, {tensor("k", 64, 8, 128, 2), tensor("v", 64, 8, 128, 2)});
   const std::uint64_t pages = 5;
   const std::uint64_t half = 3 * pages * 64 * 8 * 128 * 2;  // v_offset = L × T × H × D × size
@@ -120,14 +121,13 @@ TEST(PoolLayout, TheOrdersThatUsersKnowGiveTheirFormulas) {
     const PoolLayout layer_first = of("layer_first");
     const auto objects = page_segments(layer_first, 2);
     ASSERT_EQ(objects[0].segments.size(), 3U);
-    EXPECT_EQ(objects[0].segments[1],
-              (Segment{0, (1 * pages * 64 + 2 * 64) * 8 * 128 * 2, 64 * 8 * 128 * 2}));
+    EXPECT_EQ(objects[0].segments[1], (Segment{0, (pages * 64 + 128) * kHeads, 64 * kHeads}));
     EXPECT_EQ(objects[1].segments[1].offset, objects[0].segments[1].offset + half);
   }
   for (const char* name : {"page_first", "page_first_direct", "page_head"}) {
     const auto objects = page_segments(of(name), 2);
     ASSERT_EQ(objects[0].segments.size(), 1U);
-    EXPECT_EQ(objects[0].segments[0], (Segment{0, 2 * 3 * 64 * 8 * 128 * 2, 3 * 64 * 8 * 128 * 2}));
+    EXPECT_EQ(objects[0].segments[0], (Segment{0, 384 * kHeads, 192 * kHeads}));
     EXPECT_EQ(objects[1].segments[0].offset, objects[0].segments[0].offset + half);
     EXPECT_TRUE(is_page_aligned(of(name), 4096));
   }

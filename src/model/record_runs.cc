@@ -83,13 +83,15 @@ Result<std::vector<RecordRun>> record_runs(const ClassForm& cls, const PoolLayou
   TIERCEL_ASSIGN_OR_RETURN(const CopyPlan plan, plan_copy(pool, record));
   std::uint64_t count = 0;
   for (const LayerCopy& layer : plan.layers)
-    for (const CopyNest& nest : layer.nests)
-      if ((count += nest.fragments()) > kRecordRunsMax)
+    for (const CopyNest& nest : layer.nests) {
+      count += nest.fragments();
+      if (count > kRecordRunsMax)
         return error(
             Code::kResourceExhausted,
             fmt::format("pool {} as part of class {}: layout {} takes a record into more than {} runs; "
                         "use one that keeps more of it together",
                         pool.shape.name, cls.name, pool.layout.name, kRecordRunsMax));
+    }
   const auto tensors = static_cast<std::uint32_t>(pool.shape.tensors.size());
   std::vector<RecordRun> runs;
   for (const LayerCopy& layer : plan.layers)

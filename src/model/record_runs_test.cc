@@ -21,13 +21,13 @@ StorageForm form() {
 TEST(RecordRuns, APoolsBytesStandWhereTheRecordOrderPutsThem) {
   const StorageForm made = form();
   const ClassForm& cls = made.classes.at(0);
-  const std::uint64_t head = 8 * 2;        // bytes
-  const std::uint64_t run = 2 * 2 * head;  // tokens × heads
+  const std::uint64_t head = 16;       // bytes
+  const std::uint64_t run = 4 * head;  // tokens × heads
   const auto kv_runs =
       record_runs(cls, lay_out(pool_shape(made, 0), layout_from_text("layer_first").value(), 3).value());
   ASSERT_TRUE(kv_runs);
-  ASSERT_EQ(kv_runs->size(), 4U);          // layer 0: k, v; layer 2: k, v
-  const std::uint64_t half = 2 * 3 * run;  // layers × pages: where v begins
+  ASSERT_EQ(kv_runs->size(), 4U);      // layer 0: k, v; layer 2: k, v
+  const std::uint64_t half = 6 * run;  // layers × pages: where v begins
   EXPECT_EQ((*kv_runs)[0], (RecordRun{0, run, 0, 0, 0, run}));
   EXPECT_EQ((*kv_runs)[1], (RecordRun{run, run, 1, 0, half, run}));
   EXPECT_EQ((*kv_runs)[2], (RecordRun{2 * run, run, 0, 0, 3 * run, run}));
@@ -101,7 +101,7 @@ TEST(RecordRuns, AComponentWithoutBytesHasNoRun) {
   EXPECT_EQ(made->classes.at(0).layers.at(1).components.size(), 1U);
   const PoolLayout pool =
       lay_out(pool_shape(*made, 0), layout_from_text("page_first_kv_split").value(), 4).value();
-  EXPECT_EQ(pool.buffer_bytes, (std::vector<std::uint64_t>{4 * 72, 0}));
+  EXPECT_EQ(pool.buffer_bytes, (std::vector<std::uint64_t>{288, 0}));
   EXPECT_TRUE(page_segments(pool, 3).at(1).segments.empty());
   EXPECT_EQ(record_runs(made->classes.at(0), pool)->size(), 1U);
   spec.groups[0].components[0] = component("conv", {0, 3}, DType::kBf16);
