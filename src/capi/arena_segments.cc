@@ -16,7 +16,7 @@ namespace {
 
 // Appends a run, cut where a component of a layer ends in the payload. `named`: those, ascending and without
 // a gap.
-void append_named(std::span<const tiercel_run_info> named, const RecordRun& run, std::vector<Fragment>& out) {
+void append_named(std::span<const tiercel_run_info> named, const RecordRun& run, std::vector<NamedRun>& out) {
   auto at = std::upper_bound(
       named.begin(), named.end(), run.payload_offset,
       [](std::uint64_t offset, const tiercel_run_info& each) { return offset < each.offset; });
@@ -32,11 +32,11 @@ void append_named(std::span<const tiercel_run_info> named, const RecordRun& run,
 
 }  // namespace
 
-Result<std::vector<Fragment>> fragments_of(const FormTable& table, std::uint32_t class_id,
-                                           std::string_view layout_name) {
+Result<std::vector<NamedRun>> named_runs_of(const FormTable& table, std::uint32_t class_id,
+                                            std::string_view layout_name) {
   const ClassForm& cls = table.form.classes.at(class_id);
   TIERCEL_ASSIGN_OR_RETURN(const Layout layout, layout_from_text(layout_name));
-  std::vector<Fragment> out;
+  std::vector<NamedRun> out;
   for (const std::uint32_t group : cls.groups) {
     TIERCEL_ASSIGN_OR_RETURN(const PoolLayout pool, lay_out(pool_shape(table.form, group), layout, 1));
     TIERCEL_ASSIGN_OR_RETURN(std::vector<RecordRun> runs, record_runs(cls, pool));
@@ -53,12 +53,12 @@ Result<std::vector<Fragment>> fragments_of(const FormTable& table, std::uint32_t
   return out;
 }
 
-std::vector<tiercel_file_segment> file_segments(std::span<const Fragment> fragments,
+std::vector<tiercel_file_segment> file_segments(std::span<const NamedRun> fragments,
                                                 std::uint64_t header_bytes, std::span<const ArenaSpan> spans,
                                                 std::uint64_t extents_at, int fd) {
   std::vector<tiercel_file_segment> out;
   out.reserve(fragments.size());
-  for (const Fragment& fragment : fragments) {
+  for (const NamedRun& fragment : fragments) {
     std::uint64_t position = header_bytes + fragment.offset;  // in the record
     auto span = spans.begin();
     while (position >= span->length) position -= (span++)->length;

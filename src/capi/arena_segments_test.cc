@@ -68,10 +68,10 @@ TEST(ArenaSegments, EveryNamedLayoutGivesEachByteOnceInTheWritersOrder) {
   for (const Layout& layout : named_layouts())
     for (const ClassForm& cls : form.classes) {
       SCOPED_TRACE(layout.name + " " + cls.name);
-      const auto fragments = fragments_of(table, cls.id.value(), layout.name);
+      const auto fragments = named_runs_of(table, cls.id.value(), layout.name);
       ASSERT_TRUE(fragments) << fragments.error().to_string();
       std::vector<std::uint64_t> got, wanted;
-      for (const Fragment& each : *fragments)
+      for (const NamedRun& each : *fragments)
         for (std::uint64_t b = 0; b < each.length; ++b) got.push_back(each.offset + b);
       for (const std::uint32_t group : cls.groups) {
         const auto part = payload_in_order(form, cls, group, layout);
@@ -90,9 +90,9 @@ TEST(ArenaSegments, PiecesAreNamedAsTheRunsOfTheFormAre) {
   const FormTable table(FormId(1), form);
   for (const ClassForm& cls : form.classes)
     for (const std::string_view layout : {"record", "layer_first", "page_head"}) {
-      const auto fragments = fragments_of(table, cls.id.value(), layout).value();
+      const auto fragments = named_runs_of(table, cls.id.value(), layout).value();
       const auto& runs = table.classes[cls.id.value()].runs;
-      for (const Fragment& each : fragments)
+      for (const NamedRun& each : fragments)
         EXPECT_TRUE(std::any_of(runs.begin(), runs.end(),
                                 [&](const tiercel_run_info& run) {
                                   return run.layer == each.layer && run.component == each.component &&
@@ -105,7 +105,7 @@ TEST(ArenaSegments, PiecesAreNamedAsTheRunsOfTheFormAre) {
 
 TEST(ArenaSegments, ALayerFirstPageIsOnePieceForEachComponentOfEachLayer) {
   const FormTable table(FormId(1), hybrid());
-  const auto fragments = fragments_of(table, 0, "layer_first").value();
+  const auto fragments = named_runs_of(table, 0, "layer_first").value();
   ASSERT_EQ(fragments.size(), 7U) << "k and v of three layers, and i of one";
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(fragments[i].component, fragments[0].component);
   EXPECT_EQ(fragments[0].layer, 0U);
@@ -114,14 +114,14 @@ TEST(ArenaSegments, ALayerFirstPageIsOnePieceForEachComponentOfEachLayer) {
 
 TEST(ArenaSegments, LayoutsThatAreNoneAreRefusedInWords) {
   const FormTable table(FormId(1), hybrid());
-  const auto unknown = fragments_of(table, 0, "layer_frist");
+  const auto unknown = named_runs_of(table, 0, "layer_frist");
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, Code::kInvalidArgument);
   EXPECT_NE(unknown.error().message.find("layer_first"), std::string::npos) << unknown.error().to_string();
 }
 
 TEST(ArenaSegments, PiecesEndWhereASpanDoesAndLieBehindTheHeader) {
-  const std::vector<Fragment> fragments = {{10, 20, 1, 7}, {0, 10, 0, 7}};
+  const std::vector<NamedRun> fragments = {{10, 20, 1, 7}, {0, 10, 0, 7}};
   const std::vector<ArenaSpan> spans = {{1000, 76}, {5000, 4}, {200, 100}};
   const auto pieces = file_segments(fragments, 64, spans, 1'000'000, 9);
   ASSERT_EQ(pieces.size(), 4U);
@@ -141,7 +141,7 @@ TEST(ArenaSegments, PiecesEndWhereASpanDoesAndLieBehindTheHeader) {
 
 TEST(ArenaSegments, OffsetsPastFourGibibytesAreExact) {
   constexpr std::uint64_t kFar = std::uint64_t{5} << 30;
-  const std::vector<Fragment> fragments = {{kFar, 8, 0, 0}};
+  const std::vector<NamedRun> fragments = {{kFar, 8, 0, 0}};
   const std::vector<ArenaSpan> spans = {{std::uint64_t{1} << 40, 2 * kFar}};
   const auto pieces = file_segments(fragments, 64, spans, 4096, 3);
   ASSERT_EQ(pieces.size(), 1U);

@@ -121,7 +121,7 @@ struct tiercel_reservation {
   bool ended = false;  // committed or aborted; behind the core's lock
   // By class and layout, made when first asked for; behind the core's lock.
   mutable std::map<std::pair<std::uint32_t, std::string>,
-                   std::shared_ptr<const std::vector<tiercel::capi::Fragment>>>
+                   std::shared_ptr<const std::vector<tiercel::capi::NamedRun>>>
       fragments;
 };
 struct tiercel_cq {

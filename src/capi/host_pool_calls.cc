@@ -270,8 +270,7 @@ tiercel_status tiercel_sequence_append(tiercel_sequence* sequence, uint64_t toke
       const auto appended = sequence->sequence->append(tokens);
       if (!appended) return appended.error();
       if (slots == nullptr) return {};
-      for (std::uint64_t i = 0; i < appended->count; ++i)
-        slots[i] = sequence->sequence->token_slot(appended->first + i);
+      std::ranges::copy(sequence->sequence->token_slots(*appended), slots);
       return {};
     });
   });

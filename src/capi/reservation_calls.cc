@@ -108,7 +108,7 @@ tiercel_status tiercel_reservation_segments(const tiercel_reservation* reservati
       return invalid(fmt::format("reservation_segments: item {} of {}", item, reservation->items.size()));
     Core& core = *reservation->core;
     std::vector<ArenaSpan> places;
-    std::shared_ptr<const std::vector<Fragment>> fragments;
+    std::shared_ptr<const std::vector<NamedRun>> fragments;
     const std::uint32_t class_id = reservation->items[item].cls;
     const std::pair name(class_id, layout == nullptr ? "record" : order);
     int fd = -1;
@@ -126,9 +126,9 @@ tiercel_status tiercel_reservation_segments(const tiercel_reservation* reservati
       return {};
     }));
     if (fragments == nullptr) {  // made without the lock: it may take a while
-      auto made = fragments_of(*reservation->table, class_id, name.second);
+      auto made = named_runs_of(*reservation->table, class_id, name.second);
       if (!made) return made.error();
-      fragments = std::make_shared<const std::vector<Fragment>>(std::move(*made));
+      fragments = std::make_shared<const std::vector<NamedRun>>(std::move(*made));
       core.peek([&](Live&) { reservation->fragments.emplace(name, fragments); });
     }
     const std::uint64_t header = header_bytes(reservation->table->form.classes[class_id]);

@@ -7,19 +7,8 @@
 namespace tiercel {
 namespace {
 
-// A class of two pools: k and v of layers 0 and 2, and index keys of layer 2.
-StorageForm form() {
-  ModelSpec spec;
-  spec.model_type = "test";
-  spec.page_tokens = 2;
-  spec.groups.push_back(group(FullKind{}, Need::kRequired, {0, 2}, kv()));
-  spec.groups.push_back(
-      group(FollowerKind{0}, Need::kRequired, {2}, {component("index_k", {4}, DType::kU8)}));
-  return make_storage_form(spec).value();
-}
-
 PoolLayout pool(std::uint32_t group, const char* layout, std::uint64_t pages = 3) {
-  return lay_out(pool_shape(form(), group), layout_from_text(layout).value(), pages).value();
+  return lay_out(pool_shape(indexed_form(), group), layout_from_text(layout).value(), pages).value();
 }
 
 std::vector<std::uint64_t> addresses(const PoolLayout& pool, std::uint64_t from) {
@@ -32,7 +21,7 @@ std::vector<std::uint64_t> addresses(const PoolLayout& pool, std::uint64_t from)
 }
 
 TEST(DevicePoolOf, PoolsOfAnyLayoutAreTogetherTheRecord) {
-  const StorageForm made = form();
+  const StorageForm made = indexed_form();
   for (const Layout& layout : named_layouts()) {
     const PoolLayout main = pool(0, layout.name.c_str());
     const PoolLayout side = pool(1, layout.name.c_str());
@@ -53,7 +42,7 @@ TEST(DevicePoolOf, PoolsOfAnyLayoutAreTogetherTheRecord) {
 }
 
 TEST(DevicePoolOf, WhatIsNotTheWholeClassIsRefusedInWords) {
-  const StorageForm made = form();
+  const StorageForm made = indexed_form();
   const PoolLayout main = pool(0, "layer_first");
   const PoolLayout side = pool(1, "layer_first");
   const PoolLayout longer = pool(1, "layer_first", 4);

@@ -188,13 +188,12 @@ class Planning {
   }
 
   Result<BufferPlace> place_same(const SameBufferAs& same, std::uint64_t bytes) const {
-    const auto found = std::find_if(plan_.pools.begin(), plan_.pools.end(),
-                                    [&](const HostPool& pool) { return pool.name() == same.pool; });
-    if (found == plan_.pools.end() || same.buffer >= found->buffers.size())
+    const auto found = plan_.find(same.pool);
+    if (!found || same.buffer >= plan_.pools[*found].buffers.size())
       return bad(fmt::format("wanted a buffer that was added before, got buffer {} of pool '{}'", same.buffer,
                              printable(same.pool)));
     if (bytes == 0) return BufferPlace{};
-    const BufferPlace& whole = found->buffers[same.buffer];
+    const BufferPlace& whole = plan_.pools[*found].buffers[same.buffer];
     if (same.offset > whole.bytes || bytes > whole.bytes - same.offset)
       return bad(fmt::format("wanted {} bytes from byte {} of buffer {} of pool {}, which has {}", bytes,
                              same.offset, same.buffer, printable(same.pool), whole.bytes));

@@ -122,7 +122,8 @@ struct HostPoolPlan {
   std::vector<std::uint64_t> allocations;  // bytes of each, as far as buffers reach (external: whole)
 
   std::optional<std::uint32_t> find(std::string_view name) const;
-  // How many layers a load counts: 1 + the largest id of any pool.
+  // How many layers a load counts: 1 + the largest id of any pool, not their number, so that holes are layers
+  // that every pool skips.
   std::uint32_t layer_end() const;
   friend bool operator==(const HostPoolPlan&, const HostPoolPlan&) = default;
 };

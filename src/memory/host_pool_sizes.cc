@@ -33,7 +33,7 @@ class Splitting {
     std::vector<bool> open = costly();
     if (std::find(open.begin(), open.end(), true) == open.end())
       return bad("host pools: total bytes: wanted pools that have bytes, got none; say a number of pages");
-    give_resume_points(open);
+    give_resume_points();
     while (std::find(open.begin(), open.end(), true) != open.end()) {
       give_shares(open);
       close_one(open);
@@ -99,10 +99,9 @@ class Splitting {
   void give(const Pages& step) { pages_ = *grown(pages_, step, times(pages_, step)); }
 
   // n whole resume points, the floor of one page each included.
-  void give_resume_points(const std::vector<bool>& open) {
+  void give_resume_points() {
     Pages step;
     for (const SlotDomain& domain : domains_) step.push_back(domain.share);
-    if (std::find(open.begin(), open.end(), true) == open.end()) return;
     const std::uint64_t points = times(Pages(domains_.size(), 0), step);
     if (points > 0) pages_ = *grown(Pages(domains_.size(), 0), step, points);
   }

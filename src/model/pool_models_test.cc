@@ -201,7 +201,9 @@ TEST(PoolModels, EveryPoolOfOurOwnSpecsIsWhereTheIndexOrderSays) {
 TEST(PoolModels, EveryPublishedModelGoesFromAnyShardingToAnyOther) {
   const Layout layout = layout_from_text("page_head").value();
   int plans = 0;
-  for (const auto& file : json_files(source() / ".." / "shared" / "models")) {
+  const auto files = json_files(source() / ".." / "shared" / "models");
+  if (files.empty()) std::printf("skipped: 18 models, ../shared is not present\n");
+  for (const auto& file : files) {
     SCOPED_TRACE(file.filename().string());
     const auto whole = form_of(file, 1);
     ASSERT_TRUE(whole);
@@ -222,7 +224,9 @@ TEST(PoolModels, EveryPublishedModelGoesFromAnyShardingToAnyOther) {
           }
       }
   }
-  std::printf("%d plans\n", plans);
+  if (!files.empty()) {
+    EXPECT_GE(plans, 1000);
+  }
 }
 
 }  // namespace

@@ -93,11 +93,4 @@ std::vector<PoolShape> pool_shapes(const StorageForm& form, Stage stage) {
   return shapes;
 }
 
-std::uint32_t layer_end(const std::vector<PoolShape>& shapes) {
-  std::uint32_t end = 0;
-  for (const PoolShape& shape : shapes)
-    if (!shape.layers.empty()) end = std::max(end, shape.layers.back() + 1);
-  return end;
-}
-
 }  // namespace tiercel

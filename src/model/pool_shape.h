@@ -60,8 +60,4 @@ PoolShape pool_shape(const StorageForm& form, std::uint32_t group, Stage stage =
 // Those of all groups, in their order: none can be forgotten.
 std::vector<PoolShape> pool_shapes(const StorageForm& form, Stage stage = {});
 
-// How a transfer counts layers: 1 + the largest global id of any pool, not their number, so that holes are
-// layers that every pool skips. 0 without layers.
-std::uint32_t layer_end(const std::vector<PoolShape>& shapes);
-
 }  // namespace tiercel

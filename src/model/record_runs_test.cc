@@ -7,19 +7,8 @@
 namespace tiercel {
 namespace {
 
-// A full group on layers 0 and 2, index keys that follow it on layer 2 only: one class of two pools.
-StorageForm form() {
-  ModelSpec spec;
-  spec.model_type = "test";
-  spec.page_tokens = 2;
-  spec.groups.push_back(group(FullKind{}, Need::kRequired, {0, 2}, kv()));
-  spec.groups.push_back(
-      group(FollowerKind{0}, Need::kRequired, {2}, {component("index_k", {4}, DType::kU8)}));
-  return make_storage_form(spec).value();
-}
-
 TEST(RecordRuns, APoolsBytesStandWhereTheRecordOrderPutsThem) {
-  const StorageForm made = form();
+  const StorageForm made = indexed_form();
   const ClassForm& cls = made.classes.at(0);
   const std::uint64_t head = 16;       // bytes
   const std::uint64_t run = 4 * head;  // tokens × heads
@@ -41,7 +30,7 @@ TEST(RecordRuns, APoolsBytesStandWhereTheRecordOrderPutsThem) {
 }
 
 TEST(RecordRuns, HeadsOutsideOfTokensAreCutIntoTheRecordsOrder) {
-  const StorageForm made = form();
+  const StorageForm made = indexed_form();
   const auto runs = record_runs(
       made.classes.at(0), lay_out(pool_shape(made, 0), layout_from_text("page_head").value(), 1).value());
   ASSERT_TRUE(runs);
@@ -51,7 +40,7 @@ TEST(RecordRuns, HeadsOutsideOfTokensAreCutIntoTheRecordsOrder) {
 }
 
 TEST(RecordRuns, PoolsOfOtherModelsAreRefusedInWords) {
-  const StorageForm made = form();
+  const StorageForm made = indexed_form();
   const Layout layout = layout_from_text("layer_first").value();
   PoolShape shape = pool_shape(made, 0);
   const auto refused = [&](const PoolShape& pool, const char* words) {

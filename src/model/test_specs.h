@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/spec.h"
+#include "model/storage_form.h"
 
 namespace tiercel {
 
@@ -31,6 +32,17 @@ inline Group group(GroupKind kind, Need need, std::vector<std::uint32_t> layers,
 // k and v of `heads` heads of 8 values in bf16.
 inline std::vector<Component> kv(std::uint64_t heads = 2) {
   return {component("k", {heads, 8}, DType::kBf16), component("v", {heads, 8}, DType::kBf16)};
+}
+
+// One class of two pools: k and v of layers 0 and 2, and index keys that follow them on layer 2 only.
+inline StorageForm indexed_form() {
+  ModelSpec spec;
+  spec.model_type = "test";
+  spec.page_tokens = 2;
+  spec.groups.push_back(group(FullKind{}, Need::kRequired, {0, 2}, kv()));
+  spec.groups.push_back(
+      group(FollowerKind{0}, Need::kRequired, {2}, {component("index_k", {4}, DType::kU8)}));
+  return make_storage_form(spec).value();
 }
 
 }  // namespace tiercel

@@ -246,11 +246,14 @@ TEST(OutsideWriter, ACommitThatMakesNoSenseTouchesNothing) {
 
 class LessVerified : public testing::TestWithParam<Verification> {};
 
+// The policy of the case; of samples, practically none.
+void set_policy(NodeOptions& options) {
+  options.verification = LessVerified::GetParam();
+  options.sampled_one_in = 1'000'000;
+}
+
 TEST_P(LessVerified, TrustedChecksumsOfOtherBytesAreNeverDelivered) {
-  Outside outside(test_spec({}), [](NodeOptions& options) {
-    options.verification = GetParam();
-    options.sampled_one_in = 1'000'000;
-  });
+  Outside outside(test_spec({}), set_policy);
   const auto keys = outside.world.keys(1);
   const auto reserved = outside.reserve(keys, 0);
   CommitRequest what = arrived({{0, outside.checksums(0)}});
@@ -265,10 +268,7 @@ TEST_P(LessVerified, TrustedChecksumsOfOtherBytesAreNeverDelivered) {
 }
 
 TEST_P(LessVerified, AWriteAfterTheCommitIsSeenWhileItsWriterLives) {
-  Outside outside(test_spec({}), [](NodeOptions& options) {
-    options.verification = GetParam();
-    options.sampled_one_in = 1'000'000;
-  });
+  Outside outside(test_spec({}), set_policy);
   const auto keys = outside.world.keys(1);
   const auto reserved = outside.reserve(keys, 0);
   outside.write(0);
@@ -280,10 +280,7 @@ TEST_P(LessVerified, AWriteAfterTheCommitIsSeenWhileItsWriterLives) {
 }
 
 TEST_P(LessVerified, AfterItsExitOneVerifiedReadIsEnough) {
-  Outside outside(test_spec({}), [](NodeOptions& options) {
-    options.verification = GetParam();
-    options.sampled_one_in = 1'000'000;
-  });
+  Outside outside(test_spec({}), set_policy);
   const auto keys = outside.world.keys(1);
   const auto reserved = outside.reserve(keys, 0);
   outside.write(0);

@@ -14,6 +14,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "os/test_machine.h"
+
 namespace tiercel {
 namespace {
 
@@ -25,25 +27,10 @@ constexpr std::uint64_t kMiB = 1ULL << 20;
 constexpr std::uint64_t kGiB = 1ULL << 30;
 
 // A folder of its own; with files in it, a machine made of files.
-class Tree {
+class Tree : public FileTree {
  public:
-  Tree() {
-    std::string name = testing::TempDir() + "tiercel_machine_XXXXXX";
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  ~Tree() { std::filesystem::remove_all(root_); }
-  Tree(const Tree&) = delete;
-  Tree& operator=(const Tree&) = delete;
-
   Tree& file(const std::string& path, std::string_view text) {
-    const std::filesystem::path whole = root_ + path;
-    std::filesystem::create_directories(whole.parent_path());
-    std::FILE* stream = std::fopen(whole.c_str(), "wb");
-    EXPECT_NE(stream, nullptr) << whole;
-    if (stream == nullptr) return *this;
-    EXPECT_EQ(std::fwrite(text.data(), 1, text.size(), stream), text.size());
-    std::fclose(stream);
+    write(path, text);
     return *this;
   }
   Tree& pool(std::string_view size, int total, int free_pages, int reserved) {
@@ -55,10 +42,6 @@ class Tree {
   Tree& setting(const std::string& name, std::string_view words) {
     return file("/sys/kernel/mm/transparent_hugepage/" + name, words);
   }
-  const std::string& root() const { return root_; }
-
- private:
-  std::string root_;
 };
 
 // A system of which everything can be said.

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/prng.h"
+#include "os/test_machine.h"
 
 namespace tiercel {
 namespace {
@@ -21,25 +22,10 @@ constexpr MemorySource kMemfd{.shared = true};
 constexpr MemorySource kPool{.hugetlb = true};
 
 // A machine made of files.
-class Tree {
+class Tree : public FileTree {
  public:
-  Tree() {
-    std::string name = testing::TempDir() + "tiercel_limits_XXXXXX";
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  ~Tree() { std::filesystem::remove_all(root_); }
-  Tree(const Tree&) = delete;
-  Tree& operator=(const Tree&) = delete;
-
   Tree& file(const std::string& path, std::string_view text) {
-    const std::filesystem::path whole = root_ + path;
-    std::filesystem::create_directories(whole.parent_path());
-    std::FILE* stream = std::fopen(whole.c_str(), "wb");
-    EXPECT_NE(stream, nullptr) << whole;
-    if (stream == nullptr) return *this;
-    EXPECT_EQ(std::fwrite(text.data(), 1, text.size(), stream), text.size());
-    std::fclose(stream);
+    write(path, text);
     return *this;
   }
   Tree& available(std::uint64_t bytes) {
@@ -65,14 +51,10 @@ class Tree {
   }
 
   MemoryRoom room(MemorySource source = kPrivate) const {
-    const auto found = MemoryLimits(root_).room(source);
+    const auto found = MemoryLimits(root()).room(source);
     EXPECT_TRUE(found) << found.error().message;
     return found.value_or(MemoryRoom{});
   }
-  const std::string& root() const { return root_; }
-
- private:
-  std::string root_;
 };
 
 TEST(MemoryLimits, AMachineThatSaysNothingLimitsNothing) {

@@ -6,9 +6,12 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <fcntl.h>
@@ -19,6 +22,33 @@
 #include <unistd.h>
 
 namespace tiercel {
+
+// A folder of its own, gone at the end; with files in it, a machine made of files.
+class FileTree {
+ public:
+  FileTree() {
+    std::string name = testing::TempDir() + "tiercel_tree_XXXXXX";
+    EXPECT_NE(::mkdtemp(name.data()), nullptr);
+    root_ = name;
+  }
+  ~FileTree() { std::filesystem::remove_all(root_); }
+  FileTree(const FileTree&) = delete;
+  FileTree& operator=(const FileTree&) = delete;
+
+  // `path` begins with a slash; folders are made as needed.
+  void write(const std::string& path, std::string_view text) const {
+    const std::filesystem::path whole = root_ + path;
+    std::filesystem::create_directories(whole.parent_path());
+    std::FILE* const stream = std::fopen(whole.c_str(), "wb");
+    ASSERT_NE(stream, nullptr) << whole;
+    EXPECT_EQ(std::fwrite(text.data(), 1, text.size(), stream), text.size());
+    std::fclose(stream);
+  }
+  const std::string& root() const { return root_; }
+
+ private:
+  std::string root_;
+};
 
 // Of our own, in this process.
 inline int open_memfds() {

@@ -1,37 +1,25 @@
 #include "os/text_file.h"
 
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <memory>
 #include <string>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "os/test_machine.h"
+
 namespace tiercel {
 namespace {
 
-namespace fs = std::filesystem;
-
 class TextFile : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = fs::temp_directory_path() / "tiercel_text_file_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return folder_ / name; }
+  std::string path(const std::string& name) const { return folder_.root() + "/" + name; }
   std::string written(const std::string& name, const std::string& text) const {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
-        std::fopen(path(name).c_str(), "wb"), [](std::FILE* open) { return std::fclose(open); });
-    EXPECT_EQ(std::fwrite(text.data(), 1, text.size(), file.get()), text.size());
+    folder_.write("/" + name, text);
     return path(name);
   }
 
  private:
-  fs::path folder_;
+  FileTree folder_;
 };
 
 TEST_F(TextFile, AConfigurationIsReadWholeOrNotAtAll) {
