@@ -1,0 +1,62 @@
+// Namespaces and forms of a log by number, with the texts that people read; bounded in bytes, since all of it
+// is in every image.
+//
+// Threads: one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "disk/disk_log.h"
+
+namespace tiercel::disk {
+
+inline constexpr std::size_t kSpaceTextMax = 16384;
+
+class Catalogue final {
+ public:
+  explicit Catalogue(std::uint64_t bytes_max) : bytes_max_(bytes_max) {}
+
+  std::optional<DiskSpaceId> find(const Digest& root, const Digest& form) const;
+  const DiskSpaceName* name(DiskSpaceId id) const;  // null: unknown
+  // A new number, or nothing when there is no room for it. Requires: not found.
+  std::optional<DiskSpaceId> add(const DiskSpaceName& name);
+  // As read from the log. Errors: data_corrupt: another name has the number, or the name another number.
+  Status learn(DiskSpaceId id, const DiskSpaceName& name);
+  std::vector<DiskSpaceId> of_form(const Digest& form) const;
+  std::vector<DiskSpaceId> all() const;
+
+  // The form's own numbers: when it was last cleared, and its weights epoch. Higher ones hold.
+  void note_form(const Digest& form, std::uint64_t cleared_at, std::uint64_t weights_epoch);
+  std::uint64_t form_cleared_at(const Digest& form) const;
+  std::uint64_t weights_epoch(const Digest& form) const;
+
+  // A kName entry's payload, without its padding: u32 id · root · form · u32 text length · text.
+  static std::vector<std::byte> encode_name(DiskSpaceId id, const DiskSpaceName& name);
+  static Result<std::pair<DiskSpaceId, DiskSpaceName>> parse_name(ByteView bytes);
+
+  std::uint64_t bytes() const { return bytes_; }  // of append_to()
+  void append_to(std::vector<std::byte>& out) const;
+  // Errors: data_corrupt. Returns: bytes read. Requires: empty.
+  Result<std::uint64_t> load_from(ByteView bytes);
+
+ private:
+  struct Form {
+    std::uint64_t cleared_at = 0, weights_epoch = 0;
+  };
+  std::uint64_t bytes_max_;
+  std::uint64_t bytes_ = 16;
+  std::uint32_t last_ = 0;
+  std::map<std::pair<Digest, Digest>, DiskSpaceId> ids_;
+  std::map<DiskSpaceId, DiskSpaceName> names_;
+  std::map<Digest, Form> forms_;
+};
+
+}  // namespace tiercel::disk
