@@ -38,7 +38,10 @@ class Catalogue final {
   std::uint64_t form_cleared_at(const Digest& form) const;
   std::uint64_t weights_epoch(const Digest& form) const;
 
-  // A kName entry's payload, without its padding: u32 id · root · form · u32 text length · text.
+  // A kName entry's payload, without its padding: u32 id · root · form · u32 text length · text · u16 classes
+  // · of each class u32 groups · of each group of runs of one length u32 count and u64 length. (A hundred
+  // layers of one length are 12 bytes: ten thousand adapters must not fill the catalogue with run lengths.)
+  // More than 256 classes, or 2^20 runs of a class, are data_corrupt.
   static std::vector<std::byte> encode_name(DiskSpaceId id, const DiskSpaceName& name);
   static Result<std::pair<DiskSpaceId, DiskSpaceName>> parse_name(ByteView bytes);
 

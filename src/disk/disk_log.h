@@ -33,6 +33,9 @@ struct DiskSpaceName {
   Digest root{};
   Digest form{};
   std::string text;  // for people: printed identity and form; kept once, at most 16 KiB of it
+  // Of each class, the lengths of a record's layer runs in their order: so that recovery and check can verify
+  // any record without the model. A class that is not there: its records cannot be verified.
+  std::vector<std::vector<std::uint64_t>> runs;
 };
 
 struct DiskName {
