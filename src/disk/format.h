@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/ids.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "disk/disk_options.h"
 #include "model/key_chain.h"
@@ -22,6 +23,8 @@
 namespace tiercel::disk {
 
 inline constexpr std::uint16_t kDiskVersion = 1;
+inline constexpr std::uint64_t kAtMax =
+    (1ULL << 40) - 1;  // highest number of an entry: the index keeps 40 bits
 using Uuid = std::array<std::byte, 16>;
 
 // At offsets 0 and kBlockBytes; written in turn, the higher `sequence` holds.
@@ -50,24 +53,29 @@ enum class EntryKind : std::uint8_t {
   kClassSet = 1,
   kRemovePage = 2,  // the page and all below it that was born before
   kClearSpace = 3,
-  kClearForm = 4,  // `weights_epoch` in `length`; the form's fingerprint is the payload
-  kName = 5,       // a namespace: the payload is its catalogue record
+  kClearForm = 4,  // `weights_epoch` in `length`; the form's fingerprint in key and parent: set_form()
+  kName = 5,       // a namespace: the payload is Catalogue::encode_name(), which checks itself
 };
 
-// One entry of a directory or footer: 64 bytes.
+// One entry of a directory or footer: 64 bytes. What a kind has no use for is zero: encoders insist on it,
+// parsers refuse the rest. A class-set has all of it, with `blocks` a multiple of `shards`; a removal has
+// space, key and born; a clear of a namespace space and born; of a form key, parent, length and born; a name
+// space, born and a payload.
 struct Descriptor {
   EntryKind kind = EntryKind::kClassSet;
-  ClassId cls;
+  ClassId cls;              // below 256
   std::uint32_t space = 0;  // DiskSpaceId
   Key key, parent;
   std::uint64_t born = 0;    // = its place in the log's numbering, unless it was re-inserted
-  std::uint64_t length = 0;  // 48 bits; pages of the prefix, or the epoch of kClearForm
+  std::uint64_t length = 0;  // pages of the prefix, or the epoch of kClearForm
   std::uint16_t shards = 0;
   std::uint32_t block = 0;   // of its first byte, in blocks from the region's start
   std::uint32_t blocks = 0;  // 0: no payload
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
 inline constexpr std::uint64_t kDescriptorBytes = 64;
+void set_form(Descriptor& descriptor, const Digest& form);
+Digest form_of(const Descriptor& descriptor);
 
 // Head of a segment; its descriptors follow at once, then its entries from the next whole block on.
 struct SegmentHead {
@@ -110,15 +118,32 @@ struct ImageHeader {
 };
 inline constexpr std::uint64_t kImageChunkBytes = 1ULL << 20;
 
-// What a drive of `size_bytes` becomes. Errors: invalid_argument naming the option or the size wanted: at
-// least four regions.
+// Where an image's parts lie, from its start; whole blocks each.
+struct ImageLayout {
+  std::uint64_t catalogue_at = 0, catalogue_bytes = 0;  // Catalogue, then Removals; catalogue_used of it
+  std::uint64_t table_at = 0, table_bytes = 0;  // the table's own bytes, without the last block's rest
+  std::uint64_t chunks = 0;                     // of kImageChunkBytes; the last one may be shorter
+  std::uint64_t checksums_at = 0, checksums_bytes = 0;  // (chunks + 1) × u32, without the last block's rest
+  std::uint64_t bytes = 0;                              // of the whole image
+};
+// Requires: sizes of a geometry that was planned or parsed.
+ImageLayout image_layout(std::uint64_t index_buckets, std::uint64_t catalogue_bytes);
+
+// What a drive of `size_bytes` becomes; what lies behind its last whole block is left out of it. Errors:
+// invalid_argument naming the option or the size wanted: at least four regions.
 Result<DiskGeometry> plan_geometry(const DiskLogOptions& options, std::uint64_t size_bytes);
+// Whether a geometry fits together. Errors: data_corrupt naming the field.
+Status check_geometry(const DiskGeometry& geometry);
+// DiskGeometry::host_bytes of a log that was made with other options than it is opened with.
+std::uint64_t host_bytes_of(const DiskGeometry& geometry, const DiskLogOptions& options);
+// Of catalogue_bytes, what the Catalogue may take so that Removals always fit behind it.
+std::uint64_t names_bytes_max(const DiskGeometry& geometry);
 
 // Whether these bytes are nothing but zeros: a drive that holds no log.
 bool is_blank(ByteView bytes);
 
 // Blocks of kBlockBytes each. parse_*: data_corrupt naming the field (wanted, got); failed_precondition: of
-// another version (magic right), told with both numbers.
+// another version (magic right), told with both numbers. What encoders are given must be what parsers accept.
 std::vector<std::byte> encode(const Superblock& superblock);
 Result<Superblock> parse_superblock(ByteView block);
 std::vector<std::byte> encode(const RegionHeader& header);
@@ -126,20 +151,24 @@ Result<RegionHeader> parse_region_header(ByteView block);
 std::vector<std::byte> encode(const ImageHeader& header);
 Result<ImageHeader> parse_image_header(ByteView block);
 
-// Whole blocks: head, descriptors, zeros. The CRC covers head and descriptors.
+// Whole blocks: head, descriptors, zeros. The CRC covers head and descriptors. The entries' payloads lie
+// behind the directory, within the segment, in order.
 std::vector<std::byte> encode_directory(const SegmentHead& head, std::span<const Descriptor> entries);
 std::uint64_t directory_bytes(std::uint64_t entries);
 // Of the first block alone: how long the directory is, before all of it was read.
 Result<SegmentHead> parse_segment_head(ByteView first_block);  // its CRC is not checked yet
+// `bytes` starts with it and may go on.
 struct Directory {
   SegmentHead head;
   std::vector<Descriptor> entries;
 };
 Result<Directory> parse_directory(ByteView bytes);
 
+// Whole blocks: descriptors, zeros, tail. The CRC covers descriptors and tail.
 std::vector<std::byte> encode_footer(const FooterTail& tail, std::span<const Descriptor> entries);
 std::uint64_t footer_bytes(std::uint64_t entries);
 Result<FooterTail> parse_footer_tail(ByteView last_block);  // the CRC is not checked yet
+// `bytes` ends with it and may begin earlier.
 struct Footer {
   FooterTail tail;
   std::vector<Descriptor> entries;
