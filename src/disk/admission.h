@@ -23,6 +23,8 @@ class WriteBudget final {
   std::uint64_t bytes_per_day() const { return bytes_per_day_.value_or(0); }
 
  private:
+  double left_at(Time now) const;
+
   std::optional<std::uint64_t> bytes_per_day_;
   double left_ = 0;
   Time at_{0};

@@ -28,12 +28,14 @@ class Catalogue final {
   const DiskSpaceName* name(DiskSpaceId id) const;  // null: unknown
   // A new number, or nothing when there is no room for it. Requires: not found.
   std::optional<DiskSpaceId> add(const DiskSpaceName& name);
-  // As read from the log. Errors: data_corrupt: another name has the number, or the name another number.
+  // As read from the log. Errors: data_corrupt: another name has the number, or the name another number, or
+  // there is no room for it.
   Status learn(DiskSpaceId id, const DiskSpaceName& name);
   std::vector<DiskSpaceId> of_form(const Digest& form) const;
   std::vector<DiskSpaceId> all() const;
 
-  // The form's own numbers: when it was last cleared, and its weights epoch. Higher ones hold.
+  // The form's own numbers: when it was last cleared, and its weights epoch. Higher ones hold. Room for them
+  // is kept for every form of a name; those of a form without any are forgotten where there is none.
   void note_form(const Digest& form, std::uint64_t cleared_at, std::uint64_t weights_epoch);
   std::uint64_t form_cleared_at(const Digest& form) const;
   std::uint64_t weights_epoch(const Digest& form) const;
@@ -54,6 +56,11 @@ class Catalogue final {
   struct Form {
     std::uint64_t cleared_at = 0, weights_epoch = 0;
   };
+  // False: no room. Requires: neither number nor name is there.
+  bool take(DiskSpaceId id, const DiskSpaceName& name);
+  Result<void> load_forms(ByteView list);
+  Result<void> load_names(ByteView list, std::uint32_t count);
+
   std::uint64_t bytes_max_;
   std::uint64_t bytes_ = 16;
   std::uint32_t last_ = 0;

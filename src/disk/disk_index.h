@@ -38,14 +38,16 @@ struct IndexEntry {
 
 class DiskIndex final {
  public:
-  // All memory is claimed at once, on huge pages where they can be had. Errors: resource_exhausted.
+  // All memory is claimed at once, on huge pages where they can be had. Errors: resource_exhausted;
+  // invalid_argument for fewer than two buckets.
   static Result<DiskIndex> create(std::uint64_t buckets);
 
   std::uint64_t buckets() const { return buckets_; }
   std::uint64_t size() const { return size_; }
   std::uint64_t capacity() const { return buckets_ * kBucketEntries; }
 
-  // False: both buckets are full; nothing changed. An entry of the same (space, key, class) is replaced.
+  // False: both buckets are full; nothing changed. An entry of the same (space, key, class) is replaced; also
+  // where it stands twice, as it may in an image that was copied while it went and came back.
   bool put(const IndexEntry& entry);
   // False: not there.
   bool erase(DiskSpaceId space, const Key& key, ClassId cls);
@@ -67,14 +69,19 @@ class DiskIndex final {
 
   // The table's bytes from `offset` on, as they stand in the image.
   ByteView image(std::uint64_t offset, std::uint64_t length) const;
-  // To be filled from an image, chunk by chunk; then counted() once. Entries whose numbers make no sense
-  // (space 0 with other bytes) are taken for none. Cost of counted(): one pass over the table.
+  // To be filled from an image, chunk by chunk; then counted() once. Entries that make no sense (space 0
+  // with other bytes; in a bucket that is not theirs) are taken for none. Cost of counted(): one pass over
+  // the table.
   MutableByteView image_for_load(std::uint64_t offset, std::uint64_t length);
   void counted();
 
  private:
   DiskIndex() = default;
+  std::byte* bucket_at(std::uint64_t bucket) const { return table_ + bucket * kBucketBytes; }
+  std::byte* entry_of(DiskSpaceId space, const Key& key, ClassId cls) const;  // null: not there
+  std::byte* only_entry_of(DiskSpaceId space, const Key& key, ClassId cls);
   Mapping memory_;
+  std::byte* table_ = nullptr;
   std::uint64_t buckets_ = 0;
   std::uint64_t size_ = 0;
 };

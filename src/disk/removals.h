@@ -62,7 +62,7 @@ class Removals final {
   // As part of an image's catalogue.
   void append_to(std::vector<std::byte>& out) const;
   static std::uint64_t bytes_max(std::uint64_t pages_max, std::uint64_t spaces);
-  // Errors: data_corrupt. Returns: bytes read.
+  // Errors: data_corrupt. Returns: bytes read. Requires: empty.
   Result<std::uint64_t> load_from(ByteView bytes);
 
  private:
@@ -79,6 +79,9 @@ class Removals final {
     std::uint64_t newest_page = 0;
     std::uint64_t pages = 0;
   };
+  Result<void> load_spaces(const std::byte* from, std::uint64_t count);
+  Result<void> load_pages(const std::byte* from, std::uint64_t count);
+
   std::uint64_t pages_max_;
   std::uint64_t folded_ = 0;
   std::unordered_map<PageName, std::uint64_t, PageHash> pages_;
