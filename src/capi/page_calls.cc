@@ -131,22 +131,19 @@ tiercel_status tiercel_remove(tiercel_namespace* ns, const tiercel_key* keys, ui
                               tiercel_error* error) {
   return keys_call("remove: keys", ns, keys, key_count, error,
                    [&](Live& live, const std::vector<Key>& names) -> Answer {
-                     for (const Key& key : names) live.node->remove(ns->id, key);
-                     return {};
+                     return live.node->remove(ns->id, names);
                    });
 }
 
 tiercel_status tiercel_invalidate(tiercel_namespace* ns, tiercel_error* error) {
   return locked_call(ns, error, [&](Live& live) -> Answer {
-    live.node->invalidate(ns->id);
-    return {};
+    return live.node->invalidate(ns->id);
   });
 }
 
 tiercel_status tiercel_set_weights_epoch(tiercel_form* form, uint64_t epoch, tiercel_error* error) {
   return locked_call(form, error, [&](Live& live) -> Answer {
-    live.node->set_weights_epoch(form->table->id, epoch);
-    return {};
+    return live.node->set_weights_epoch(form->table->id, epoch);
   });
 }
 
@@ -164,14 +161,12 @@ tiercel_status tiercel_clear(tiercel_clear_scope scope, tiercel_namespace* ns, t
     if (ns != nullptr) {
       TIERCEL_RETURN_UNLESS_OK(check(ns));
       return ns->core->locked([&](Live& live) -> Answer {
-        live.node->clear(ns->id);
-        return {};
+        return live.node->clear(ns->id);
       });
     }
     TIERCEL_RETURN_UNLESS_OK(check(form));
     return form->core->locked([&](Live& live) -> Answer {
-      live.node->clear(form->table->id);
-      return {};
+      return live.node->clear(form->table->id);
     });
   });
 }

@@ -53,6 +53,18 @@ struct Stats {
   std::uint64_t records_copied_in = 0;         // by stores
   std::uint64_t records_written_in_place = 0;  // committed where their writer had put them
   std::uint64_t events_lost = 0;
+  // The disk tier.
+  std::uint64_t disk_reading_bytes = 0;  // now: slots under reads and their verification
+  std::uint64_t disk_writing_bytes = 0;  // now: slots that the disk still writes from
+  std::uint64_t prefetch_bytes = 0;      // now: of prefetches under way
+  std::uint64_t disk_matches = 0;        // matches that had to wait for the disk
+  std::uint64_t disk_hit_tokens = 0;     // hit tokens of pages of which something came from the disk
+  std::uint64_t promoted = 0, promoted_bytes = 0;  // class-sets that came up whole
+  std::uint64_t promotions_failed = 0;             // that did not, for whatever reason
+  std::uint64_t promotions_joined = 0;             // waited for a read that somebody else had begun
+  std::uint64_t demoted = 0, demoted_bytes = 0;    // class-sets that were written down
+  std::uint64_t demotions_refused = 0;             // that the disk's admission refused (DiskStats has why)
+  std::uint64_t prefetches = 0, prefetched_pages = 0;
 };
 
 enum class ResidenceState : std::uint8_t { kWriting, kStaged, kResident, kHidden, kQuarantined };
@@ -72,6 +84,8 @@ struct AuditResidence {
   std::uint32_t copies = 0;  // queued or running, that use its slots
   SessionId session;         // who is charged while it is written or quarantined
   bool page_visible = false;
+  bool reading = false;  // its bytes come from the disk
+  bool writing = false;  // the disk still writes from it
 };
 struct AuditTicket {
   TicketId ticket;
@@ -82,6 +96,7 @@ struct AuditTicket {
 struct AuditOperation {
   OperationId operation;
   bool load = false;
+  bool promotion = false;           // of a match or prefetch: no copies of its own
   bool finished = false;            // its completion was given, copies still run
   std::uint64_t copies = 0;         // queued or running
   std::uint64_t running_bytes = 0;  // of the running ones: their sum is Stats::in_flight_bytes

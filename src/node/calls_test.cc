@@ -75,7 +75,7 @@ TEST(WeightsEpoch, OlderIdentitiesMissAndAreRefused) {
   TestWorld world({.spec = test_spec({})});
   const auto keys = world.keys(2);
   world.store_pages(keys, {});
-  world.node().set_weights_epoch(world.form_id(), 1);
+  EXPECT_TRUE(world.node().set_weights_epoch(world.form_id(), 1).ok());
   EXPECT_EQ(world.view(world.match(keys)).length, 0U);
   EXPECT_EQ(world.view(world.match(keys)).missed.at(0).reason, Reason::kRemoved);
   EXPECT_EQ(world.store(keys, 0, ClassId(0)).at(0), StoreOutcome::kStale);
@@ -86,7 +86,7 @@ TEST(WeightsEpoch, AStoreUnderWayNeverPublishes) {
   TestWorld world({.spec = test_spec({}), .executor = &executor});
   const auto keys = world.keys(1);
   ASSERT_EQ(world.store(keys, 0, ClassId(0)).at(0), StoreOutcome::kAccepted);
-  world.node().clear(world.ns());
+  EXPECT_TRUE(world.node().clear(world.ns()).ok());
   executor.run_all();
   world.node().poll();
   EXPECT_EQ(world.view(world.match(keys)).length, 0U);
@@ -105,7 +105,7 @@ TEST(Attach, IsLostWhenItsPageWasReplaced) {
   settle();
   world.node().drain_completions();
   const auto attach = world.node().store(world.store_request(keys, 0, ClassId(1))).value();
-  world.node().remove(world.ns(), keys[0]);
+  EXPECT_TRUE(world.node().remove(world.ns(), {&keys[0], 1}).ok());
   world.store(keys, 0, ClassId(0));  // another life of the page
   settle();
   EXPECT_TRUE(world.node().exists(world.ns(), ClassId(0), keys[0]));
@@ -330,8 +330,8 @@ TEST(Events, TellWhatBecomesVisibleAndWhatLeaves) {
   const auto keys = world.keys(1);
   world.store(keys, 0, ClassId(0));
   world.store(keys, 0, ClassId(1));
-  world.node().remove(world.ns(), keys[0]);
-  world.node().clear(world.ns());
+  EXPECT_TRUE(world.node().remove(world.ns(), {&keys[0], 1}).ok());
+  EXPECT_TRUE(world.node().clear(world.ns()).ok());
   const Events events = world.node().drain_events();
   EXPECT_EQ(kinds(events), (std::vector<EventKind>{EventKind::kStored, EventKind::kAttached,
                                                    EventKind::kRemoved, EventKind::kCleared}));
@@ -396,7 +396,7 @@ TEST(Chain, ARingOfParentsCannotBeBuilt) {
   request.items.push_back(back);
   EXPECT_EQ(world.node().store(request).value().outcomes,
             (std::vector<StoreOutcome>{StoreOutcome::kAccepted, StoreOutcome::kInvalid}));
-  world.node().remove(world.ns(), keys[0]);
+  EXPECT_TRUE(world.node().remove(world.ns(), {&keys[0], 1}).ok());
 }
 
 TEST(Memory, IsNotUnregisteredUnderALoadThatVerifies) {

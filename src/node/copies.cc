@@ -85,6 +85,8 @@ std::size_t Node::State::finish_copies() {
       const bool in_place = copy.kind == CopyKind::kSeal;
       if (done.status.ok()) ++(in_place ? stats.records_written_in_place : stats.records_copied_in);
       store_copy_done(store->second, done.index, done.status);
+    } else if (copy.kind == CopyKind::kAdopt && set != nullptr) {
+      adopt_done(*set, ShardId(static_cast<std::uint16_t>(done.index)), done.status, copy.verifies);
     }
     if (set = residence(copy.residence); set != nullptr) free_if_unused(*set);
   }

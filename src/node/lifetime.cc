@@ -82,6 +82,10 @@ void Node::State::cancel_operation(OperationId id) {
     cancel_load(load->second, Status{Code::kCancelled, "load: cancelled"});
   else if (const auto store = stores.find(id); store != stores.end())
     cancel_store(store->second, Ending::kAborted);
+  else
+    for (const auto& [ticket, promotion] : promotions)
+      if (promotion.prefetch && promotion.id == id)
+        return give_up_promotion(ticket, Status{Code::kCancelled, "it was cancelled"});
 }
 
 void Node::cancel(OperationId operation) {
@@ -196,16 +200,23 @@ void Node::touch(NamespaceId ns, std::span<const Key> keys, RequestId request) {
     if (Page* page = s.find(ns, key); page != nullptr && page->visible) s.touch_page(*page, access);
 }
 
-void Node::remove(NamespaceId ns, const Key& key) {
+Status Node::remove(NamespaceId ns, std::span<const Key> keys) {
   State& s = *state_;
-  if (!s.knows(ns)) return;
-  // Also an entry that was cleared: pages stored since may hang below it.
-  if (Page* page = s.find_any(ns, key); page != nullptr) s.remove_tree(*page);
+  if (!s.knows(ns)) return {};
+  std::uint64_t at = 0;
+  bool recorded = true;
+  for (const Key& key : keys) {
+    // Also an entry that was cleared: pages stored since may hang below it.
+    if (Page* page = s.find_any(ns, key); page != nullptr) s.remove_tree(*page);
+    if (const DiskSpaceId space = s.space_of(ns).disk; s.on_disk(space))
+      recorded = s.note_record(s.world.disk->remove(space, key), at) && recorded;
+  }
+  return s.settle_record("remove", at, recorded);
 }
 
-void Node::clear(NamespaceId id) {
+Status Node::clear(NamespaceId id) {
   State& s = *state_;
-  if (!s.knows(id)) return;
+  if (!s.knows(id)) return {};
   Namespace& ns = s.space_of(id);
   if (ns.pages_mark == ns.combined_mark()) {
     s.stale_pages += ns.pages;
@@ -216,24 +227,35 @@ void Node::clear(NamespaceId id) {
   ns.pages_mark = ns.combined_mark();
   s.pages.index().bump_mark(id.value());
   s.push_cleared(ns.form->id, id);
+  std::uint64_t at = 0;
+  const bool recorded = !s.on_disk(ns.disk) || s.note_record(s.world.disk->clear(ns.disk), at);
+  return s.settle_record("clear", at, recorded);
 }
 
-void Node::clear(FormId id) {
+Status Node::State::clear_form(Form& form) {
+  stale_pages += form.pages;
+  form.pages = 0;
+  ++form.mark;
+  pages.index().bump_mark(form.id.value());
+  push_cleared(form.id, NamespaceId{});
+  if (world.disk == nullptr) return {};
+  std::uint64_t at = 0;
+  const bool recorded = note_record(world.disk->clear_form(form.form->fingerprint, form.weights_epoch), at);
+  return settle_record("clear", at, recorded);
+}
+
+Status Node::clear(FormId id) {
   State& s = *state_;
   const auto at = s.forms.find(id);
-  if (at == s.forms.end()) return;
-  s.stale_pages += at->second->pages;
-  at->second->pages = 0;
-  ++at->second->mark;
-  s.pages.index().bump_mark(id.value());
-  s.push_cleared(id, NamespaceId{});
+  return at == s.forms.end() ? Status{} : s.clear_form(*at->second);
 }
 
-void Node::set_weights_epoch(FormId id, std::uint64_t epoch) {
-  const auto at = state_->forms.find(id);
-  if (at == state_->forms.end() || epoch <= at->second->weights_epoch) return;
+Status Node::set_weights_epoch(FormId id, std::uint64_t epoch) {
+  State& s = *state_;
+  const auto at = s.forms.find(id);
+  if (at == s.forms.end() || epoch <= at->second->weights_epoch) return {};
   at->second->weights_epoch = epoch;
-  clear(id);
+  return s.clear_form(*at->second);
 }
 
 // ---- deadlines ----
@@ -262,7 +284,7 @@ std::size_t Node::State::expire_tickets() {
   while (!ticket_deadlines.empty() && ticket_deadlines.begin()->first <= now()) {
     const auto at = tickets.find(ticket_deadlines.begin()->second);
     ticket_deadlines.erase(ticket_deadlines.begin());
-    if (at == tickets.end()) continue;
+    if (at == tickets.end() || at->second.expires > now()) continue;  // gone, or it was pending for a while
     drop_ticket(at->first);
     ++done;
   }
@@ -359,6 +381,7 @@ void Node::resume() {
 std::size_t Node::poll() {
   State& s = *state_;
   std::size_t done = s.finish_copies();
+  done += s.disk_events();
   done += s.watch_writers();
   done += s.expire();
   done += s.sweep(256);
@@ -367,6 +390,7 @@ std::size_t Node::poll() {
   s.pump();
   done += s.finish_copies();  // of an executor that runs tasks at once
   s.pump();
+  done += s.settle_promotions();
   s.finish_suspension();
   return done;
 }

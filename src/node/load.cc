@@ -97,6 +97,8 @@ Result<OperationId> Node::load(LoadRequest request) {
   if (found == s.tickets.end() || found->second.released)
     return error(Code::kNotFound, "load: the ticket has expired or was released; match again");
   Ticket& ticket = found->second;
+  if (ticket.view.pending)
+    return error(Code::kFailedPrecondition, "load: the ticket is pending; wait until it is ready");
   TIERCEL_RETURN_IF_ERROR(s.check_load(request, ticket));
   if (request.mode == LoadMode::kLayered) TIERCEL_RETURN_IF_ERROR(s.check_layers(request, ticket));
   const OperationId id(s.next_id());

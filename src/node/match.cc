@@ -54,9 +54,11 @@ Status Node::State::check_session(std::string_view call, SessionId session, Name
   return {};
 }
 
-Status Node::State::check_match(const MatchQuery& query) const {
-  const auto bad = [](std::string why) { return Status{Code::kInvalidArgument, "match: " + std::move(why)}; };
-  if (Status status = check_session("match", query.session, query.ns, query.request); !status.ok())
+Status Node::State::check_match(std::string_view call, const MatchQuery& query) const {
+  const auto bad = [&](std::string why) {
+    return Status{Code::kInvalidArgument, fmt::format("{}: {}", call, why)};
+  };
+  if (Status status = check_session(call, query.session, query.ns, query.request); !status.ok())
     return status;
   const Namespace& ns = *namespaces.at(query.ns);
   const std::size_t classes = ns.form->form->classes.size();
@@ -77,37 +79,56 @@ Status Node::State::check_match(const MatchQuery& query) const {
         fmt::format("prompt_tokens is {}, but the keys cover {} tokens", query.prompt_tokens, end_tokens));
   if (tickets.size() >= options.tickets_max)
     return Status{Code::kResourceExhausted,
-                  fmt::format("match: {} tickets are open; release some (tickets_max)", tickets.size())};
+                  fmt::format("{}: {} tickets are open; release some (tickets_max)", call, tickets.size())};
   return {};
 }
 
-Result<TicketId> Node::match(const MatchQuery& query) {
-  State& s = *state_;
-  if (Status status = s.check_match(query); !status.ok()) return tl::unexpected(std::move(status));
-  Request* request = s.request_of(query.request, query.session);
-  const TicketId id(s.next_id());
-  Ticket& ticket = s.tickets[id];
+Ticket& Node::State::new_ticket(const MatchQuery& query) {
+  request_of(query.request, query.session);
+  const TicketId id(next_id());
+  Ticket& ticket = tickets[id];
   ticket.id = id;
   ticket.session = query.session;
   ticket.ns = query.ns;
   ticket.request = query.request;
   ticket.keys.assign(query.keys.begin(), query.keys.end());
   ticket.held.assign(query.held.begin(), query.held.end());
-  ticket.held.resize(s.space_of(query.ns).form->form->classes.size());
+  ticket.held.resize(space_of(query.ns).form->form->classes.size());
   ticket.view.first_page = query.first_page;
-  ticket.expires = later(s.now(), s.options.ticket_ttl);
-  s.ticket_deadlines.emplace(ticket.expires, id);
-  s.answer(ticket, query, request);
-  s.remember_probe(query);
-  if (s.options.write_policy == WritePolicy::kWriteThroughSelective) s.remember_sightings(query);
-  ++s.stats.matches;
-  s.stats.hit_tokens += ticket.view.hit_tokens;
-  s.stats.missed_tokens += ticket.view.missed_tokens;
-  for (const Miss& miss : ticket.view.missed) {
-    s.stats.missed_pages[static_cast<std::size_t>(miss.reason)] += miss.pages;
-    if (miss.pages == 0) s.stats.tail_tokens += miss.tokens;
+  ticket.expires = later(now(), options.ticket_ttl);
+  ticket_deadlines.emplace(ticket.expires, id);
+  return ticket;
+}
+
+Result<TicketId> Node::match(const MatchQuery& query) {
+  State& s = *state_;
+  if (Status status = s.check_match("match", query); !status.ok()) return tl::unexpected(std::move(status));
+  s.end_prefetches_of(query.request);
+  Ticket& ticket = s.new_ticket(query);
+  const TicketId id = ticket.id;
+  Promotion promotion;
+  if (!query.may_promote || !s.begin_promotion(ticket, query, promotion)) {
+    s.finish_match(ticket, query);
+    return id;
   }
+  ++s.stats.disk_matches;
+  s.promotions.emplace(id, std::move(promotion));
+  s.settle_promotions();
   return id;
+}
+
+// Answers, and counts the answer.
+void Node::State::finish_match(Ticket& ticket, const MatchQuery& query) {
+  answer(ticket, query, request_of(query.request, query.session));
+  remember_probe(query);
+  if (options.write_policy == WritePolicy::kWriteThroughSelective) remember_sightings(query);
+  ++stats.matches;
+  stats.hit_tokens += ticket.view.hit_tokens;
+  stats.missed_tokens += ticket.view.missed_tokens;
+  for (const Miss& miss : ticket.view.missed) {
+    stats.missed_pages[static_cast<std::size_t>(miss.reason)] += miss.pages;
+    if (miss.pages == 0) stats.tail_tokens += miss.tokens;
+  }
 }
 
 // What of a page may be offered to this request. A page whose load failed for it is not offered to it again.
@@ -132,6 +153,11 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
     presence[i] = visible_presence(query, request, query.keys[i], found[i]);
     for (std::size_t c = 0; c < model.classes.size(); ++c) view.resident[c] += presence[i] >> c & 1;
   }
+  const std::vector<Presence> lower = lower_presence(query.ns, query.first_page, query.keys, request);
+  view.on_disk.assign(model.classes.size(), 0);
+  for (const Presence bits : lower)
+    for (std::size_t c = 0; c < model.classes.size(); ++c) view.on_disk[c] += bits >> c & 1;
+  view.promoted_pages = ticket.brought_pages;
   std::vector<Presence> judged = presence;
   if (TIERCEL_FAULT(resume_ignores_window))
     for (Presence& bits : judged) bits |= form.windows;
@@ -161,6 +187,9 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
   view.length = view.lengths.back();
   foresee(ticket, query, access.sequence);
   use_found(ticket, query, access, found, presence);
+  if (query.touch)
+    for (std::uint64_t page = query.first_page; page < view.length; ++page)
+      if (Page* at = found[page - query.first_page]; at != nullptr) used_again(*at, query.request);
 
   const std::uint64_t hit_from = std::max(view.length, query.first_page);
   const std::uint64_t end = query.first_page + found.size();
@@ -168,7 +197,9 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
   for (std::uint64_t page = hit_from; page < end; ++page) {
     const std::size_t i = page - query.first_page;
     PageView& at = views[i];
-    at = page_view(query.ns, query.keys[i], found[i], request);
+    at = page_view(query.ns, query.keys[i], found[i], request, lower.empty() ? Presence{0} : lower[i]);
+    if (const auto why = ticket.not_brought.find(page); why != ticket.not_brought.end() && !at.resident)
+      at.own = why->second;
     at.presence = presence[i];
     for (const ClassForm& cls : model.classes)
       if (cls.is_state() && ticket.held[cls.id.value()] == page + 1)
@@ -191,8 +222,8 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
 }
 
 // Residence and, where the page is not resident, its own reason.
-PageView Node::State::page_view(NamespaceId ns, const Key& key, const Page* page,
-                                const Request* request) const {
+PageView Node::State::page_view(NamespaceId ns, const Key& key, const Page* page, const Request* request,
+                                Presence lower) const {
   PageView view;
   if (options.off) {
     view.own = Reason::kTierDown;
@@ -212,6 +243,12 @@ PageView Node::State::page_view(NamespaceId ns, const Key& key, const Page* page
   }
   if (page != nullptr && page->any_set()) {
     view.own = Reason::kInFlight;
+    return view;
+  }
+  // The disk has what is needed of it, and it was not brought up.
+  const Presence required = namespaces.at(ns)->form->required;
+  if (lower != 0 && (lower & required) == required) {
+    view.own = world.disk->down() ? Reason::kTierDown : Reason::kTooLate;
     return view;
   }
   if (page == nullptr) {
@@ -389,6 +426,7 @@ void Node::State::end_leases(Ticket& ticket) {
 
 // Ends the ticket; while loads of it run, when the last has ended.
 void Node::State::drop_ticket(TicketId id) {
+  if (promotions.contains(id)) give_up_promotion(id, Status{Code::kCancelled, "its ticket was released"});
   const auto at = tickets.find(id);
   if (at == tickets.end()) return;
   if (at->second.loads != 0) {
@@ -409,8 +447,10 @@ void Node::release(TicketId ticket) { state_->drop_ticket(ticket); }
 bool Node::exists(NamespaceId ns, ClassId cls, const Key& key) const {
   if (!state_->knows(ns)) return false;
   const Page* page = state_->find(ns, key);
-  return page != nullptr && page->visible && cls.value() < page->sets.size() &&
-         (page->presence >> cls.value() & 1) != 0;
+  if (page != nullptr && page->visible && cls.value() < page->sets.size() &&
+      (page->presence >> cls.value() & 1) != 0)
+    return true;
+  return cls.value() < 8 * sizeof(Presence) && (state_->lower_presence(ns, key) >> cls.value() & 1) != 0;
 }
 
 ReaderSpace Node::reader_space(NamespaceId id) const {
@@ -427,7 +467,7 @@ ReaderSpace Node::reader_space(NamespaceId id) const {
 
 PageView Node::why(NamespaceId ns, const Key& key) const {
   if (!state_->knows(ns)) return {};
-  return state_->page_view(ns, key, state_->find(ns, key), nullptr);
+  return state_->page_view(ns, key, state_->find(ns, key), nullptr, state_->lower_presence(ns, key));
 }
 
 }  // namespace tiercel

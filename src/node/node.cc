@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/checked.h"
+#include "base/prng.h"
 #include "device/device_pool.h"
 #include "index/compact_index.h"
 #include "node/state.h"
@@ -17,7 +18,7 @@ namespace tiercel {
 std::uint64_t book_bytes(const NodeOptions& options) {
   const auto index = compact::plan_image(index_sizes(options));
   return (index ? index->bytes : kSizeMax / 2) + History::nominal_bytes(options.history_entries) +
-         ReuseModel::nominal_bytes(options.advice_entries);
+         ReuseModel::nominal_bytes(options.advice_entries) + options.disk.host_bytes;
 }
 
 // A row for each record and a single for every fourth page: most models have one class for all pages beside
@@ -57,6 +58,9 @@ Node::State::State(NodeOptions node_options, World node_world, std::uint64_t ext
   policy_options.reuse = &reuse;
   policy_options.bytes_now = [this](CandidateId point) { return point_payload(page_of(point)); };
   policy = make_policy(options.policy, policy_options);
+  // Generations stand in records that outlive the node: those of two runs shall differ.
+  if (world.disk != nullptr)
+    last_generation = static_cast<std::uint32_t>(mix64(world.seed ^ world.disk->last_at()));
   stats.host_bytes_granted = options.host_bytes;
   stats.arena_bytes = extents * options.extent_bytes;
 }
@@ -112,6 +116,14 @@ Result<std::unique_ptr<Node>> Node::open(NodeOptions options, World world) {
       new Node(std::make_unique<State>(grant.options, world, grant.extents, std::move(index))));
 }
 
+// With a disk, records of some length begin and end at whole blocks: the drive reads and writes them in
+// place.
+std::uint64_t Node::State::slot_of(const ClassForm& cls) const {
+  constexpr std::uint64_t kInPlaceBytes = 64 << 10;
+  const std::uint64_t bytes = slot_bytes(cls);
+  return world.disk != nullptr && bytes >= kInPlaceBytes ? ceil_div(bytes, kBlockBytes) * kBlockBytes : bytes;
+}
+
 Result<FormId> Node::open_form(FormOptions options) {
   State& s = *state_;
   const std::uint32_t shards = options.spec.topology.shards();
@@ -148,7 +160,7 @@ Result<FormId> Node::open_form(FormOptions options) {
     if (cls.is_state()) form->states |= bit;
     if (cls.is_window()) form->windows |= bit;
     const std::uint64_t header = header_bytes(cls);
-    const std::uint64_t slot = slot_bytes(cls);
+    const std::uint64_t slot = s.slot_of(cls);
     form->header_bytes.push_back(header);
     form->slot_bytes.push_back(slot);
     // One resume point: a page, the window before it, one snapshot; all shards of it.
@@ -158,6 +170,7 @@ Result<FormId> Node::open_form(FormOptions options) {
     sets += cls.shards - 1U;
   }
   const FormId id = form->id;
+  if (s.world.disk != nullptr) form->weights_epoch = s.world.disk->weights_epoch(form->form->fingerprint);
   s.forms.emplace(id, std::move(form));
   return id;
 }
@@ -200,6 +213,7 @@ Result<NamespaceId> Node::open_namespace(SessionId session, FormId form_id, Name
   ns->bytes_min = options.bytes_min;
   ns->bytes_max = options.bytes_max;
   ns->pages_mark = ns->combined_mark();
+  s.open_on_disk(*ns);
   const NamespaceId id = ns->id;
   s.namespace_by_content.emplace(std::pair(ns->root, form_id), id);
   s.namespaces.emplace(id, std::move(ns));

@@ -19,6 +19,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "disk/disk_log.h"
 #include "memory/record.h"
 #include "model/identity.h"
 #include "model/key_chain.h"
@@ -64,13 +65,21 @@ struct MatchQuery {
   std::uint64_t prompt_tokens = 0;
   std::optional<Probe> probe;
   bool touch = true;  // count as a use of the pages found
+  // Pages that only a lower tier has are brought up first, as far as they make the answer longer, until
+  // `deadline` (nothing: operation_deadline) has passed: what is there by then counts.
+  bool may_promote = false;
+  std::optional<Duration> deadline;
 };
 
 struct TicketView {
+  // Pages are still on their way up: nothing of the rest is known. kMatched tells when it is.
+  bool pending = false;
   std::uint64_t first_page = 0;
   std::vector<std::uint64_t> lengths;   // restorable, ascending; always starts with 0
   std::uint64_t length = 0;             // the longest: what is leased
-  std::vector<std::uint64_t> resident;  // per class: pages of the query whose class-set is there
+  std::vector<std::uint64_t> resident;  // per class: pages of the query whose class-set is in the host tier
+  std::vector<std::uint64_t> on_disk;   // per class: whose class-set is on the disk, in the host tier or not
+  std::uint64_t promoted_pages = 0;     // pages of which something was brought up for this answer
   std::vector<Miss> missed;             // every page of the query at or beyond `length`, and the tail
   std::uint64_t hit_tokens = 0;
   std::uint64_t missed_tokens = 0;
@@ -159,6 +168,7 @@ struct StoreRequest {
   std::vector<StoreItem> items;
   std::uint64_t after_event = 0;
   std::optional<Duration> deadline;
+  bool tell_lower = false;  // kAccepted and kDurable are wanted, too
 };
 struct StoreAnswer {
   OperationId operation;               // 0 when no item was accepted: nothing will complete
@@ -187,6 +197,33 @@ struct WriterView {
   std::uint64_t reserved_bytes = 0, quarantined_bytes = 0;
 };
 
+// ---- prefetch
+// --------------------------------------------------------------------------------------------------------------------
+// From the disk into the host tier, ahead of a match.
+enum class PrefetchPolicy : std::uint8_t {
+  kBestEffort,    // until it is cancelled or its request asks (match)
+  kWaitComplete,  // until all that can be brought is
+  kTimeout,       // until prefetch_base + prefetch_per_1024_tokens have passed
+};
+struct PrefetchRequest {
+  SessionId session;
+  NamespaceId ns;
+  RequestId request;
+  std::span<const Key> keys;  // pages first_page, …
+  std::uint64_t first_page = 0;
+  std::span<const std::uint64_t> held;
+  PrefetchPolicy policy = PrefetchPolicy::kWaitComplete;
+  std::optional<Duration> deadline;  // at most so long, whatever the policy; nothing: operation_deadline
+};
+struct PrefetchResult {
+  // ok also when less than all came; deadline_exceeded, cancelled: what came by then is there all the same.
+  Status status;
+  std::uint64_t wanted_pages = 0;  // of which something had to be brought
+  std::uint64_t length = 0;        // longest restorable prefix in the host tier at the end, in pages
+  std::uint64_t brought_pages = 0;
+  std::vector<Miss> missed;  // wanted pages that did not come, and why
+};
+
 // ---- offers
 // ---------------------------------------------------------------------------------------------------------------------
 enum class OfferEvent : std::uint8_t { kComputed, kHit, kLeaving };
@@ -210,6 +247,11 @@ enum class CompletionKind : std::uint8_t {
   kVisible,     // all pages of a store that will ever be visible are; exactly one per store
   kQuiescent,   // what a deadline left running has ended: targets and sources are the caller's again
   kSuspended,   // suspend(): all transfers ended, engine memory unregistered
+  kMatched,     // the ticket `ticket` is pending no more
+  kPrefetched,  // `prefetch` is its result
+  kAccepted,    // the disk has the records of a store: they can be found there. After kVisible
+  kDurable,     // they are behind a completed flush. After kAccepted
+  kFlushed,     // flush(): `status` says whether everything is durable
 };
 struct Completion {
   CompletionKind kind = CompletionKind::kLoaded;
@@ -218,6 +260,18 @@ struct Completion {
   std::uint32_t layer = 0;
   std::optional<LoadResult> load;
   std::vector<StoreOutcome> store;
+  TicketId ticket;
+  std::optional<PrefetchResult> prefetch;
+  // kAccepted, kDurable: how many class-sets of the store the disk has; flushed: how it ended.
+  std::uint64_t class_sets = 0;
+  Status status;
+};
+// What write_down() did.
+struct WriteDown {
+  std::uint64_t class_sets = 0, bytes = 0;  // that were written
+  std::uint64_t left_class_sets = 0;        // that were not, for want of time or because the disk refused
+  Duration took{0};
+  Status status;  // of closing the disk's log
 };
 
 enum class EventKind : std::uint8_t { kStored, kAttached, kDropped, kRemoved, kCleared };
@@ -279,7 +333,7 @@ class Node {
   Status unregister_memory(FormId form, ClassId cls, ShardId shard);
 
   // -- reading ----
-  // Always ready in this version (one tier). The ticket leases what a resume at its longest length needs.
+  // The ticket leases what a resume at its longest length needs. Ready at once, unless pages are brought up.
   Result<TicketId> match(const MatchQuery& query);
   const TicketView* ticket(
       TicketId ticket) const;  // null when unknown, expired or released; valid until the next call
@@ -291,7 +345,10 @@ class Node {
   // Errors: not_found (ticket expired), invalid_argument (length not restorable, targets),
   // resource_exhausted, failed_precondition (memory not registered, suspended).
   Result<OperationId> load(LoadRequest request);
-  bool exists(NamespaceId ns, ClassId cls, const Key& key) const;  // class-set level, no lease, no touch
+  bool exists(NamespaceId ns, ClassId cls,
+              const Key& key) const;  // class-set level, any tier; no lease, no touch
+  // Completes with kPrefetched, exactly once. Errors: as match; unsupported without a disk.
+  Result<OperationId> prefetch(const PrefetchRequest& request);
 
   // -- writing ----
   Result<StoreAnswer> store(const StoreRequest& request);
@@ -332,14 +389,25 @@ class Node {
            Duration ttl);  // not evicted until then; removal still removes
   void unpin(NamespaceId ns, std::span<const Key> keys);
   void touch(NamespaceId ns, std::span<const Key> keys, RequestId request = {});
-  // The page and all its descendants are out of sight when this returns.
-  void remove(NamespaceId ns, const Key& key);
-  void clear(NamespaceId ns);  // O(1), all of a namespace
-  void clear(FormId form);     // O(1), all namespaces of a form
-  void invalidate(NamespaceId ns) { clear(ns); }
-  // Namespaces of the form whose identity has an older weights epoch miss and refuse from now on. O(1).
-  // All pages of the form are cleared.
-  void set_weights_epoch(FormId form, std::uint64_t epoch);
+  // These four hold in every tier at once, also when they fail; with a disk they return when they are durable
+  // there, too (one flush each), and fail with unavailable when the drive did not take them within
+  // `record_deadline`: then what is cleared may come back after a crash, until the call is repeated.
+  // The pages and all their descendants are out of sight when this returns.
+  Status remove(NamespaceId ns, std::span<const Key> keys);
+  Status clear(NamespaceId ns);  // O(1), all of a namespace
+  Status clear(FormId form);     // O(1), all namespaces of a form
+  Status invalidate(NamespaceId ns) { return clear(ns); }
+  // Namespaces of the form whose identity has an older weights epoch miss and refuse from now on, also after
+  // a restart. O(1). All pages of the form are cleared.
+  Status set_weights_epoch(FormId form, std::uint64_t epoch);
+  // -- the disk ----
+  // Completes with kFlushed when everything that the disk has accepted by now is durable, or at the deadline.
+  // Errors: unsupported without a disk.
+  Result<OperationId> flush(std::optional<Duration> deadline = {});
+  // What is resident and not on the disk goes there, the most recently used first, as far as `at_most`
+  // allows; then the disk's log is closed and the node has no disk any more. Waits.
+  WriteDown write_down(Duration at_most);
+  const DiskLog* disk() const;  // null: none
   // Ends transfers and forgets engine memory; cached bytes stay. kSuspended follows when all is quiescent.
   void suspend();
   void resume();

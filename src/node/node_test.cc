@@ -55,7 +55,7 @@ TEST(Node, RemovalTakesDescendantsOutOfSight) {
   TestWorld world({.spec = test_spec({})});
   const auto keys = world.keys(4);
   world.store_pages(keys, {});
-  world.node().remove(world.ns(), keys[1]);
+  EXPECT_TRUE(world.node().remove(world.ns(), {&keys[1], 1}).ok());
   const TicketView view = world.view(world.match(keys));
   EXPECT_EQ(view.length, 1U);
   ASSERT_EQ(view.missed.size(), 1U);
@@ -69,7 +69,7 @@ TEST(Node, ALeaseKeepsRemovedBytesInPlaceAndTheLoadIsShorter) {
   world.store_pages(keys, {});
   const TicketId ticket = world.match(keys);
   const std::uint64_t before = world.node().stats().payload_bytes;
-  world.node().remove(world.ns(), keys[2]);
+  EXPECT_TRUE(world.node().remove(world.ns(), {&keys[2], 1}).ok());
   EXPECT_EQ(world.node().stats().payload_bytes, before);
   EXPECT_EQ(world.load(ticket, 4).length, 2U);
   world.node().release(ticket);
@@ -90,7 +90,7 @@ TEST(Node, ClearIsSeenAtOnceAndReturnsTheSpace) {
   TestWorld world({.spec = test_spec({})});
   const auto keys = world.keys(4);
   world.store_pages(keys, {});
-  world.node().clear(world.ns());
+  EXPECT_TRUE(world.node().clear(world.ns()).ok());
   EXPECT_EQ(world.view(world.match(keys)).length, 0U);
   world.node().poll();
   EXPECT_EQ(world.node().stats().payload_bytes, 0U);

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "device/device.h"
+#include "disk/disk_log.h"
 #include "index/compact_layout.h"
 #include "index/lease_table.h"
 #include "index/page_index.h"
@@ -32,6 +33,22 @@ enum class WritePolicy : std::uint8_t {
 enum class Verification : std::uint8_t { kAlways, kOncePerResidency, kSampled };
 // Which window records and snapshots are kept: every page's, or those that a retained resume point needs.
 enum class SparseRetention : std::uint8_t { kAtPoints, kAll };
+
+// How the host tier and the disk below it work together.
+struct DiskTierOptions {
+  // When class-sets of the host tier are offered to the disk; its admission has the last word.
+  WritePolicy write_policy = WritePolicy::kWriteThrough;
+  std::uint32_t selective_threshold = 2;  // kWriteThroughSelective: different requests
+  // kWriteBack: class-sets go down ahead of eviction while less than this share of the arena is free.
+  double clean_share = 0.125;
+  double write_share = 0.25;  // of the arena: class-sets that are being written down at once
+  std::uint64_t prefetch_threshold_tokens = 256;  // a prefetch of less is not begun
+  double prefetch_share = 0.5;                    // of the arena: all prefetches under way
+  Duration prefetch_base = std::chrono::seconds(1);
+  Duration prefetch_per_1024_tokens = std::chrono::milliseconds(250);
+  Duration record_deadline = std::chrono::seconds(5);  // remove, clear, set_weights_epoch wait so long
+  std::uint64_t host_bytes = 0;  // of the grant, for the disk's index (DiskGeometry::host_bytes)
+};
 
 struct NodeOptions {
   std::uint64_t host_bytes = 0;  // the whole grant: extents, index and history (required)
@@ -67,6 +84,7 @@ struct NodeOptions {
   std::uint32_t requests_max = 65536;      // under way at once; more are refused
   std::uint32_t completions_max = 262144;  // not drained; beyond it matches, loads and stores are refused
   std::uint32_t events_max = 65536;        // queued events; more are dropped and counted as lost
+  DiskTierOptions disk;                    // without World::disk it means nothing
   bool off = false;  // the switch that turns the cache off: every match misses, every store is refused
 };
 
@@ -79,7 +97,8 @@ struct World {
   std::uint64_t seed = 1;
   PageIndex* index = nullptr;  // empty, of index_sizes(); null: the node makes its own
   LeaseTable* readers =
-      nullptr;  // of readers of the index in other threads and processes; null: there are none
+      nullptr;              // of readers of the index in other threads and processes; null: there are none
+  DiskLog* disk = nullptr;  // open for writing; null: there is no disk tier
   Processes* processes = nullptr;  // where writers of other processes are found; null: there can be none
 };
 

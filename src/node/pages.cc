@@ -224,6 +224,8 @@ void Node::State::set_resident(Page& page, Residence& set) {
   stats.resident_bytes += set.payload_bytes;
   stats.resident_bytes_peak = std::max(stats.resident_bytes_peak, stats.resident_bytes);
   tell_waiters(set);
+  tell_promotions(set);
+  became_resident(set);
   if (cls.is_state()) {
     ++stats.snapshots_stored;
     ++stats.snapshots_resident;
@@ -452,7 +454,9 @@ void Node::State::hide_set(Page& page, ClassId cls, Ending ending) {
       policy->departed(candidate(page, CandidateKind::kWindow, cls),
                        ending == Ending::kEvicted ? Departure::kEvicted : Departure::kRemoved);
   }
+  if (set->disk == DiskState::kWriting) leaving_bytes += set->payload_bytes;
   tell_waiters(*set);
+  tell_promotions(*set);
   free_if_unused(*set);
 }
 

@@ -85,7 +85,7 @@ TEST(Readers, WhatWasClearedIsTakenBeforeAnythingThatStillServes) {
   const NamespaceId cleared = world.open("weights-2");
   const auto keys = store_first_pages(world, world.ns(), 1000, 200);
   store_first_pages(world, cleared, 1, 100);
-  world.node().clear(cleared);
+  EXPECT_TRUE(world.node().clear(cleared).ok());
   const StoreRequest request = world.store_request({world.keys(1, 5000)[0]}, 0, ClassId(0));
   EXPECT_EQ(world.node().store(request).value().outcomes.at(0), StoreOutcome::kAccepted);
   EXPECT_EQ(there(world, world.ns(), keys), 200U);
@@ -108,7 +108,7 @@ TEST(Readers, ARecordThatIsReadKeepsItsExtentButNotTheOthersFromBeingEmptied) {
     keys.push_back(more[0]);
   }
   for (std::size_t i = 0; i + 1 < keys.size(); ++i)
-    if (i % 3 != 0) world.node().remove(world.ns(), keys[i]);
+    if (i % 3 != 0) EXPECT_TRUE(world.node().remove(world.ns(), {&keys[i], 1}).ok());
   world.node().poll();
   // One record in each of the first extents is read.
   std::set<std::uint64_t> read;

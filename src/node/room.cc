@@ -250,6 +250,7 @@ bool Node::State::evictable(CandidateId id, const Need& need) {
     if (set == nullptr || !leaves(cls)) continue;
     if (tag == 1 && cls.is_window() && set->leases != 0) continue;  // stays under its lease, harmless
     if ((set->leases != 0 || set->copies != 0) && !TIERCEL_FAULT(evict_under_lease)) return false;
+    if (!may_leave(*set)) return false;
     bytes += set->payload_bytes;
     helps_space |= space.may_take(need.pool(), set->pool, need.last_resort);
   }
@@ -268,8 +269,13 @@ bool Node::State::may_shrink(NamespaceId id, std::uint64_t bytes, const Need& ne
 void Node::State::evict(CandidateId id, const Need& need) {
   Page& page = page_of(id);
   const std::uint64_t tag = id.value() % 64;
+  for (const ClassForm& cls : page.form->form->classes) {
+    Residence* set = page.sets[cls.id.value()];
+    const bool goes = tag == 0 || (tag == 1 ? cls.is_state() : cls.id.value() == tag - 2);
+    if (set != nullptr && goes) leaves(*set);
+  }
   if (tag == 0) {
-    hide_page(page, PastEvent{Cause::kEvicted, now(), need.ns}, Ending::kEvicted);
+    hide_page(page, past_of_evicted(page, need.ns), Ending::kEvicted);
   } else if (tag == 1) {
     const bool had_state = (page.presence & page.form->states) != 0;
     for (const ClassForm& cls : page.form->form->classes)

@@ -26,6 +26,7 @@
 #include "memory/space.h"
 #include "node/node.h"
 #include "node/page_table.h"
+#include "node/promotion.h"
 #include "transfer/record_copy.h"
 
 namespace tiercel {
@@ -77,6 +78,14 @@ struct Residence {
       if (!writer->exited) return true;
     return false;
   }
+  // On the disk, and on its way from and to it:
+  DiskState disk = DiskState::kUnknown;
+  DiskVerdict disk_verdict = DiskVerdict::kAccepted;  // kRefused: why
+  std::uint64_t disk_at = 0;           // kThere: its number in the log, if it was written by this node
+  bool prefetched = false;             // reading: charged to the prefetches' budget
+  bool reading = false;                // its bytes come from the disk
+  Reason lost_by = Reason::kTierDown;  // reading: why they did not come
+  std::vector<std::pair<TicketId, std::uint64_t>> promotions;  // that wait for it, with their page's number
   bool unneeded = false;  // a window record whose last resume point has gone
   // Readers of the index may hold leases on the cell in which it was shown: to be asked before its slots
   // return.
@@ -115,6 +124,8 @@ struct Page {
   bool point_wanted = false;               // asked for (models with windows and no state)
   std::uint64_t point_reach = 0;           // ancestors (itself included) that its references were given to
   std::uint64_t point_sequence = 0;        // of the request that made it
+  std::uint32_t hits = 0;                  // matches that found it, of different requests
+  RequestId last_hit_by;
   Time pinned_until{0};
   bool any_set() const {
     for (const Residence* set : sets)
@@ -155,6 +166,7 @@ struct Namespace {
     std::uint64_t entries = 0;
   };
   std::uint64_t entries = 0;         // pages under `space`, placeholders included
+  DiskSpaceId disk;                  // 0: it has no place on the disk
   std::vector<OldSpace> old_spaces;  // cleared, with pages that have not been swept, oldest first
 };
 
@@ -200,6 +212,9 @@ struct Ticket {
   std::shared_ptr<const Forecast> forecast;  // null: its match was no use of the pages
   std::optional<AdviceTerms> advice;         // once asked
   bool released = false;
+  // Pages that a lower tier has and that did not come up, and why.
+  std::map<std::uint64_t, Reason> not_brought;
+  std::uint64_t brought_pages = 0;
   Time expires{0};
 };
 
@@ -244,7 +259,8 @@ struct Store {
   std::vector<ShardId> shards;            // per item
   std::uint64_t outstanding = 0;
   bool answered = false;
-  bool ran_late = false;  // answered by its deadline while copies ran
+  bool ran_late = false;    // answered by its deadline while copies ran
+  bool tell_lower = false;  // its ways down are watched (Descent)
 };
 
 struct Reservation {
@@ -358,6 +374,18 @@ struct Node::State {
   std::map<PageName, Sighting> sightings;
   std::deque<PageName> sighting_order;
 
+  // The disk.
+  std::map<TicketId, Promotion> promotions;
+  std::multimap<Time, TicketId> promotion_deadlines;
+  std::unordered_map<DiskAppendId, std::uint64_t> appends;  // residences that are being written down
+  std::unordered_map<DiskReadId, std::uint64_t> reads;      // residences that are being filled
+  std::unordered_map<DiskSpaceId, NamespaceId> by_disk_space;
+  std::deque<std::uint64_t> to_offer;   // residences that wait for room in the disk's queue
+  std::deque<std::uint64_t> unwritten;  // kWriteBack: residences in the order in which they came
+  std::uint64_t leaving_bytes = 0;      // of hidden residences that are still being written down
+  std::map<OperationId, Descent> descents;
+  std::deque<FlushUnderWay> flushes;
+
   std::vector<Completion> completions;
   std::deque<Event> events;
   std::uint64_t event_sequence = 0;
@@ -467,14 +495,18 @@ struct Node::State {
   // -- match.cc --
   Access access_of(RequestId request, SessionId session);
   Request* request_of(RequestId request, SessionId session);  // begins it when new; null for 0
-  Status check_match(const MatchQuery& query) const;
+  Status check_match(std::string_view call, const MatchQuery& query) const;
+  Ticket& new_ticket(const MatchQuery& query);
   Presence visible_presence(const MatchQuery& query, const Request* request, const Key& key,
                             const Page* page) const;
+  void finish_match(Ticket& ticket, const MatchQuery& query);
   // Longest restorable length whose records fit the session's bound; fills the ticket's view and leases.
   void answer(Ticket& ticket, const MatchQuery& query, const Request* request);
   std::vector<PageView> views_from(const Ticket& ticket, const MatchQuery& query, const Request* request,
                                    std::span<Page* const> found, std::span<const Presence> presence);
-  PageView page_view(NamespaceId ns, const Key& key, const Page* page, const Request* request) const;
+  // `lower`: its classes on the disk.
+  PageView page_view(NamespaceId ns, const Key& key, const Page* page, const Request* request,
+                     Presence lower) const;
   void explain_elsewhere(const MatchQuery& query, std::uint64_t page, PageView& view) const;
   void remember_probe(const MatchQuery& query);
   void remember_sightings(const MatchQuery& query);
@@ -525,6 +557,58 @@ struct Node::State {
   void answer_load(Load& load, Status status, std::uint64_t length);
   void end_load(Load& load);  // nothing of it runs any more; `load` is gone afterwards
   void refuse_again(const Load& load, std::uint64_t page, Reason reason);
+
+  // -- demotion.cc: from the host tier to the disk, and what is durable there --
+  bool on_disk(DiskSpaceId id) const { return world.disk != nullptr && id != DiskSpaceId{}; }
+  std::uint64_t slot_of(const ClassForm& cls) const;
+  static DiskName disk_name(const Namespace& ns, const Key& key, ClassId cls) { return {ns.disk, key, cls}; }
+  void open_on_disk(Namespace& ns);
+  DiskEntry disk_entry(const Residence& set);
+  void offer_down(Residence& set, DiskOffer offer);
+  void became_resident(Residence& set);            // the write policy's `computed`
+  void used_again(Page& page, RequestId request);  // its `hit`
+  void leaves(Residence& set);                     // its `leaving`; before it is hidden
+  // The page's reason, when it is evicted: why the disk has not got it, if it refused.
+  PastEvent past_of_evicted(const Page& page, NamespaceId by) const;
+  bool may_leave(const Residence& set) const;  // not while too much is being written down
+  void clean_ahead();
+  void offer_waiting();
+  void written_down(Residence& set, std::uint64_t at);
+  void not_written_down(Residence& set);
+  void forget_descent(const Residence& set);
+  void watch_descent(const Store& store);
+  std::size_t disk_events();
+  void disk_evicted(const DiskName& name);
+  std::size_t tell_durable();
+  bool note_record(std::optional<std::uint64_t> at, std::uint64_t& newest);
+  Status settle_record(std::string_view call, std::uint64_t at, bool recorded);
+  Status clear_form(Form& form);
+  std::vector<std::uint64_t> hottest_unwritten();
+
+  // -- promotion.cc: from the disk into the host tier --
+  // Per key, its classes on the disk that may be offered to this request; empty without a disk.
+  std::vector<Presence> lower_presence(NamespaceId ns, std::uint64_t first_page, std::span<const Key> keys,
+                                       const Request* request) const;
+  Presence lower_presence(NamespaceId ns, const Key& key) const;  // of one page, its chain unknown
+  bool begin_promotion(Ticket& ticket, const MatchQuery& query, Promotion& promotion);
+  bool plan_promotion(Ticket& ticket, Promotion& promotion);
+  MatchQuery query_of(const Ticket& ticket, const Promotion& promotion) const;
+  void pump_promotions();
+  enum class Start : std::uint8_t { kDone, kLost, kLater };
+  Start start_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item);
+  Start start_read(Ticket& ticket, Promotion& promotion, const PromotionItem& item);
+  void lose_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item, Reason why);
+  void read_done(Residence& set, const Status& status);
+  void adopt_done(Residence& set, ShardId shard, const Status& status, std::uint64_t verifies);
+  void lose_read(Residence& set, Reason why, Ending ending);
+  void end_reading(Residence& set);
+  std::optional<std::uint32_t> generation_read(const Residence& set);  // nothing: its shards disagree
+  void tell_promotions(Residence& set);                                // it is resident, or has left
+  std::size_t settle_promotions();
+  void finish_promotion(TicketId id);
+  PrefetchResult prefetch_result(const Ticket& ticket, const Promotion& promotion);
+  void end_prefetches_of(RequestId request);
+  void give_up_promotion(TicketId id, Status why);
 
   // -- copies.cc --
   RecordPlace place_of(const Residence& residence, ShardId shard) const;

@@ -229,6 +229,7 @@ void Node::State::add_store(OperationId id, const StoreRequest& request, std::ve
   store.id = id;
   store.session = request.session;
   store.request = request.request;
+  store.tell_lower = request.tell_lower;
   store.outcomes = std::move(outcomes);
   store.residences = std::move(members);
   operation_deadlines.emplace(later(now(), request.deadline.value_or(options.operation_deadline)), id);
@@ -374,6 +375,7 @@ void Node::State::end_store_if_done(OperationId id) {
   completion.kind = CompletionKind::kVisible;
   completion.operation = id;
   completion.store = std::move(store.outcomes);
+  if (store.tell_lower && world.disk != nullptr) watch_descent(store);
   stores.erase(at);
   give(std::move(completion));
 }

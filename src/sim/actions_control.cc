@@ -62,7 +62,7 @@ void clear_space(Scene& scene, const Space& space) {
 void remove_tree(Scene& scene, const PageId& top) {
   const std::set<PageId> tree = tree_of(scene, top);
   for (const PageId& page : tree) scene.view.note += to_hex(page.key).substr(0, 6) + " ";
-  scene.node->remove(top.ns, top.key);
+  (void)scene.node->remove(top.ns, std::span(&top.key, 1));
   for (const PageId& page : tree) {
     scene.book.removed(page);
     scene.pins.erase(page);
@@ -139,7 +139,7 @@ void replace_page(Scene& scene) {
 }
 
 void clear_form(Scene& scene, const Model& model) {
-  scene.node->clear(model.id);
+  (void)scene.node->clear(model.id);
   for (const Space& space : scene.spaces)
     if (space.form == model.id) clear_space(scene, space);
 }
@@ -153,9 +153,9 @@ void clear_pages(Scene& scene) {
                            ? scene.spaces[scene.prng.below(scene.spaces.size())]
                            : scene.spaces[scene.space_of.at(visible[scene.prng.below(visible.size())].ns)];
   if (scene.prng.chance(0.5))
-    scene.node->clear(space.id);
+    (void)scene.node->clear(space.id);
   else
-    scene.node->invalidate(space.id);
+    (void)scene.node->invalidate(space.id);
   clear_space(scene, space);
 }
 
@@ -174,7 +174,7 @@ void next_epoch(Scene& scene) {
     clear_space(scene, space);
   }
   if (busy) scene.coverage.hit("epoch_with_work_under_way");
-  scene.node->set_weights_epoch(model.id, model.epoch);
+  (void)scene.node->set_weights_epoch(model.id, model.epoch);
   for (std::uint32_t salt = 0; salt < scene.scenario.salts; ++salt)
     TIERCEL_CHECK(open_space(scene, index, salt, 0).has_value());
 }

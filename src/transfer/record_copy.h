@@ -38,6 +38,7 @@ enum class CopyKind : std::uint8_t {
   kStore,   // engine → arena, then header with checksums
   kSeal,    // the payload was written in place: header with checksums
   kVerify,  // arena only: header and the layers' checksums
+  kAdopt,   // as kVerify, of a record that came from a lower tier; then its header gets `generation`
   kLoad,    // arena → engine, the layers only; verifies what it copied when `verify`
 };
 
@@ -51,7 +52,8 @@ struct RecordCopy {
   bool verify = true;      // kLoad
   // kSeal: what the writer says each layer's checksum is; empty: it says nothing.
   std::vector<std::uint32_t> checksums;
-  bool trusted = false;  // kSeal: they become the header's, unread
+  bool trusted = false;          // kSeal: they become the header's, unread
+  std::uint32_t generation = 0;  // kAdopt: of the class-set that it becomes; not 0
 };
 
 // Carries out one copy now. A load checks the header first, with or without `verify`, and copies nothing when
@@ -59,9 +61,10 @@ struct RecordCopy {
 // stops at the first damaged layer: what it wrote of that one is not to be used. A store leaves no valid
 // header behind when it fails: the old one is destroyed first. In a thin arena only the kept bytes are copied
 // and checked. A seal whose checksums are given compares them with those of the bytes that it finds, unless
-// they are trusted: then it reads no payload, and what is wrong shows at the first verifying read.
-// Requires: label.cls = cls; an engine pool of that class that validate() accepts, and a slot of it; layers
-// within the class. Errors: data_corrupt naming header field or layer; whatever the device says.
+// they are trusted: then it reads no payload, and what is wrong shows at the first verifying read. An
+// adoption leaves no valid header behind when it fails. Requires: label.cls = cls; an engine pool of that
+// class that validate() accepts, and a slot of it; layers within the class. Errors: data_corrupt naming
+// header field or layer; whatever the device says.
 Status carry_out(const RecordCopy& copy, Arena& arena, Device& device);
 
 // Copies the first `kept_bytes` of a record, header included, inside the arena. Requires: both records have

@@ -1,0 +1,524 @@
+// From the disk into the host tier: for a match that may wait, or ahead of one. What comes is seen by nobody
+// before all of its class-set was verified; who asks for what is on its way already waits for that one read;
+// what cannot come in time is missed for a reason of its own.
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/fault.h"
+#include "node/state.h"
+
+namespace tiercel {
+
+namespace {
+
+constexpr std::uint32_t kAttemptsMax = 4;
+
+Reason reason_of(StoreOutcome outcome) {
+  switch (outcome) {
+    case StoreOutcome::kTooLarge:
+      return Reason::kTooLarge;
+    case StoreOutcome::kQuota:
+      return Reason::kQuota;
+    default:
+      return Reason::kNoRoom;
+  }
+}
+
+}  // namespace
+
+// ---- what is there ----
+
+std::vector<Presence> Node::State::lower_presence(NamespaceId id, std::uint64_t first_page,
+                                                  std::span<const Key> keys, const Request* request) const {
+  const Namespace& ns = *namespaces.at(id);
+  if (!on_disk(ns.disk) || options.off || retired(ns)) return {};
+  std::vector<Presence> presence(keys.size());
+  world.disk->find_chain(ns.disk, first_page, keys, presence);
+  const Presence known = static_cast<Presence>((std::uint64_t{1} << ns.form->form->classes.size()) - 1);
+  for (std::size_t i = 0; i < presence.size(); ++i) {
+    presence[i] &= known;
+    if (request != nullptr && !request->failed.empty() && request->failed.contains(PageName{id, keys[i]}))
+      presence[i] = 0;
+  }
+  return presence;
+}
+
+Presence Node::State::lower_presence(NamespaceId ns, const Key& key) const {
+  const std::vector<Presence> presence = lower_presence(ns, 1, std::span(&key, 1), nullptr);
+  return presence.empty() ? 0 : presence.front();
+}
+
+MatchQuery Node::State::query_of(const Ticket& ticket, const Promotion& promotion) const {
+  MatchQuery query;
+  query.session = ticket.session;
+  query.ns = ticket.ns;
+  query.request = ticket.request;
+  query.keys = ticket.keys;
+  query.first_page = ticket.view.first_page;
+  query.held = ticket.held;
+  query.limit_tokens = promotion.limit_tokens;
+  query.prompt_tokens = promotion.prompt_tokens;
+  query.probe = promotion.probe;
+  query.touch = promotion.touch;
+  return query;
+}
+
+// ---- plans ----
+
+// Leases what is there, and lists what a resume at the longest length lacks, in prefix order. False: nothing
+// that could come makes the answer longer.
+bool Node::State::plan_promotion(Ticket& ticket, Promotion& promotion) {
+  const MatchQuery query = query_of(ticket, promotion);
+  const Request* request =
+      ticket.request == RequestId{} ? nullptr : request_of(ticket.request, ticket.session);
+  const StorageForm& model = *space_of(ticket.ns).form->form;
+  const std::uint64_t first = ticket.view.first_page;
+  std::vector<Presence> lower = lower_presence(ticket.ns, first, ticket.keys, request);
+  if (lower.empty() || world.disk->down()) return false;
+  std::vector<Page*> found(ticket.keys.size());
+  pages.find_chain(current_space(space_of(ticket.ns)), first, ticket.keys, found);
+  std::vector<Presence> here(found.size()), all(found.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    here[i] = visible_presence(query, request, ticket.keys[i], found[i]);
+    for (const auto& lost : promotion.lost)
+      if (lost.first == first + i) lower[i] &= ~(Presence{1} << lost.second.value());
+    all[i] = here[i] | lower[i];
+  }
+  const std::uint64_t now_there =
+      restorable(model, ResumeQuery{here, first, ticket.held, query.limit_tokens}).longest;
+  ResumeAnswer rule = restorable(model, ResumeQuery{all, first, ticket.held, query.limit_tokens});
+  const std::uint64_t threshold =
+      promotion.prefetch ? options.disk.prefetch_threshold_tokens : options.load_back_threshold_tokens;
+  if (rule.longest > now_there && promotion.attempts == 0 &&
+      (rule.longest - now_there) * model.spec.page_tokens < threshold) {
+    for (std::uint64_t page = std::max(now_there, first); page < rule.longest; ++page)
+      ticket.not_brought.emplace(page, Reason::kBelowThreshold);
+    return false;
+  }
+  end_leases(ticket);
+  for (std::uint64_t fits = 0; (fits = lease_for(ticket, found, rule.lengths.back())) < rule.lengths.back();)
+    while (rule.lengths.back() > fits) rule.lengths.pop_back();
+  const std::uint64_t length = rule.lengths.back();
+  promotion.to_start.clear();
+  for (std::uint64_t page = first; length > now_there && page < length; ++page)
+    for (const ClassForm& cls : model.classes) {
+      const Presence bit = Presence{1} << cls.id.value();
+      const std::uint64_t held = ticket.held[cls.id.value()];
+      if (cls.is_state() ? length == held : page < held) continue;
+      if (!needs(cls, length, page) && !cls.optional()) continue;
+      if ((here[page - first] & bit) != 0 || (lower[page - first] & bit) == 0) continue;
+      promotion.to_start.push_back({page, cls.id});
+      promotion.wanted.insert(page);
+    }
+  ++promotion.attempts;
+  promotion.failed = false;
+  return !promotion.to_start.empty();
+}
+
+bool Node::State::begin_promotion(Ticket& ticket, const MatchQuery& query, Promotion& promotion) {
+  promotion.ticket = ticket.id;
+  promotion.limit_tokens = query.limit_tokens;
+  promotion.prompt_tokens = query.prompt_tokens;
+  promotion.probe = query.probe;
+  promotion.touch = query.touch;
+  promotion.deadline = later(now(), query.deadline.value_or(options.operation_deadline));
+  if (!plan_promotion(ticket, promotion)) return false;
+  promotion.sequence = access_of(ticket.request, ticket.session).sequence;
+  ticket.view.pending = true;
+  ticket.expires = later(promotion.deadline, options.ticket_ttl);
+  promotion_deadlines.emplace(promotion.deadline, ticket.id);
+  return true;
+}
+
+// ---- one class-set at a time ----
+
+void Node::State::lose_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item, Reason why) {
+  const ClassForm& cls = space_of(ticket.ns).form->form->classes[item.cls.value()];
+  promotion.lost.insert({item.page, item.cls});
+  if (cls.optional()) return;
+  ticket.not_brought.insert_or_assign(item.page, why);
+  promotion.failed = true;
+}
+
+Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion, const PromotionItem& item) {
+  Namespace& ns = space_of(ticket.ns);
+  const Key& key = ticket.keys[item.page - ticket.view.first_page];
+  const ClassForm& cls = ns.form->form->classes[item.cls.value()];
+  const std::uint64_t bytes = cls.set_bytes();
+  const auto lost = [&](Reason why) {
+    lose_item(ticket, promotion, item, why);
+    return Start::kLost;
+  };
+  const bool chain_known = ticket.view.first_page == 0;
+  if (!world.disk->find(disk_name(ns, key, item.cls), chain_known)) return lost(Reason::kEvicted);
+  const auto prefetch_room =
+      static_cast<std::uint64_t>(options.disk.prefetch_share * static_cast<double>(stats.arena_bytes));
+  if (promotion.prefetch && stats.prefetch_bytes + bytes > prefetch_room) return lost(Reason::kRateLimited);
+  if (!within_bound(ticket.session, bytes)) return lost(Reason::kRateLimited);
+  if (stats.disk_reading_bytes != 0 && stats.disk_reading_bytes + bytes > options.in_flight_bytes_max)
+    return Start::kLater;
+  Need need;
+  need.ns = ticket.ns;
+  need.form = ns.form;
+  need.cls = item.cls;
+  need.key = key;
+  need.access = Access{promotion.sequence, now()};
+  const Page* page = find(ticket.ns, key);
+  need.new_page = page == nullptr || !page->any_set();
+  if (item.page > ticket.view.first_page) need.parent = ticket.keys[item.page - ticket.view.first_page - 1];
+  std::vector<SlotId> slots;
+  const StoreOutcome room = never_fits(need) ? StoreOutcome::kTooLarge : make_room(need, slots);
+  if (room != StoreOutcome::kAccepted) return lost(reason_of(room));
+  StoreRequest request;
+  request.session = ticket.session;
+  request.ns = ticket.ns;
+  StoreItem store;
+  store.key = key;
+  store.parent = need.parent;
+  store.length = item.page + 1;
+  store.cls = item.cls;
+  Residence& set = new_residence(request, store, std::move(slots));
+  set.computation = set.id * 2 + 1;  // its own: nobody's store joins it
+  set.shards_claimed = UINT64_MAX;
+  set.reading = true;
+  set.disk = DiskState::kThere;
+  set.page->last_sequence = std::max(set.page->last_sequence, promotion.sequence);
+  DiskEntry into = disk_entry(set);
+  const std::optional<DiskReadId> read = world.disk->read(into, chain_known);
+  if (!read) {
+    set.reading = false;
+    abort_residence(set.id, Ending::kAborted);
+    return world.disk->down() ? lost(Reason::kTierDown) : Start::kLater;
+  }
+  reads.emplace(*read, set.id);
+  ++set.copies;
+  stats.disk_reading_bytes += bytes;
+  if (promotion.prefetch) {
+    set.prefetched = true;
+    stats.prefetch_bytes += bytes;
+  }
+  set.promotions.emplace_back(ticket.id, item.page);
+  promotion.waits_for.insert(set.id);
+  return Start::kDone;
+}
+
+Node::State::Start Node::State::start_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item) {
+  const Key& key = ticket.keys[item.page - ticket.view.first_page];
+  Page* page = find(ticket.ns, key);
+  Residence* set = page == nullptr ? nullptr : page->sets[item.cls.value()];
+  if (set == nullptr) return start_read(ticket, promotion, item);
+  if (set->state == ResidenceState::kResident) {  // somebody stored it meanwhile
+    if (lease_of(ticket, item.page, item.cls) == nullptr && within_bound(ticket.session, set->payload_bytes))
+      add_lease(ticket, *set, item.page);
+    return Start::kDone;
+  }
+  if (!set->reading) {
+    lose_item(ticket, promotion, item, Reason::kInFlight);
+    return Start::kLost;
+  }
+  ++stats.promotions_joined;
+  set->promotions.emplace_back(ticket.id, item.page);
+  promotion.waits_for.insert(set->id);
+  return Start::kDone;
+}
+
+// Oldest first; what has to wait lets nobody pass.
+void Node::State::pump_promotions() {
+  for (auto& [id, promotion] : promotions) {
+    Ticket& ticket = tickets.at(id);
+    if (!promotion.to_start.empty() && world.disk->down()) {
+      for (const PromotionItem& item : promotion.to_start)
+        lose_item(ticket, promotion, item, Reason::kTierDown);
+      promotion.to_start.clear();
+    }
+    while (!promotion.to_start.empty()) {
+      const PromotionItem item = promotion.to_start.front();
+      const Start started = start_item(ticket, promotion, item);
+      if (started == Start::kLater) return;
+      promotion.to_start.pop_front();
+      // Beyond a required class-set that does not come nothing can be resumed.
+      const bool required = space_of(ticket.ns).form->form->classes[item.cls.value()].required();
+      if (started == Start::kLost && required)
+        std::erase_if(promotion.to_start, [&](const PromotionItem& each) { return each.page >= item.page; });
+    }
+  }
+}
+
+// ---- what came ----
+
+// All shards must be of one computation, whatever the drive has made of them.
+std::optional<std::uint32_t> Node::State::generation_read(const Residence& set) {
+  const Form& form = *space_of(set.ns).form;
+  std::optional<std::uint32_t> generation;
+  std::vector<std::byte> bytes(form.header_bytes[set.cls.value()]);
+  for (const SlotId slot : set.slots) {
+    const std::vector<ArenaSpan> spans = space.spans(set.pool, slot);
+    for (std::uint64_t position = 0; position < bytes.size();) {
+      const ByteView part = world.arena.view(spans, position, bytes.size() - position);
+      std::copy(part.begin(), part.end(), bytes.begin() + static_cast<std::ptrdiff_t>(position));
+      position += part.size();
+    }
+    const Result<RecordHeader> header = parse_header(bytes);
+    if (!header || (generation && *generation != header->label.generation)) return std::nullopt;
+    generation = header->label.generation;
+    if (set.page != nullptr && header->label.external.size != 0) set.page->external = header->label.external;
+  }
+  return generation;
+}
+
+void Node::State::read_done(Residence& set, const Status& status) {
+  --set.copies;
+  if (set.page == nullptr) {  // it left while it was read
+    end_reading(set);
+    return free_if_unused(set);
+  }
+  const bool short_counts = TIERCEL_FAULT(disk_short_read_counts);
+  if (!status.ok() && !short_counts)
+    return lose_read(set, status.code == Code::kDataCorrupt ? Reason::kDamaged : Reason::kTierDown,
+                     Ending::kFailed);
+  const std::optional<std::uint32_t> generation = generation_read(set);
+  if (!generation) return lose_read(set, Reason::kDamaged, Ending::kFailed);
+  const ClassForm& cls = space_of(set.ns).form->form->classes[set.cls.value()];
+  if (TIERCEL_FAULT(promotion_publishes_unverified)) {
+    for (std::size_t shard = 0; shard < set.slots.size(); ++shard)
+      shard_written(set, ShardId(static_cast<std::uint16_t>(shard)));
+    return end_reading(set);
+  }
+  for (std::size_t shard = 0; shard < set.slots.size(); ++shard) {
+    const ShardId id(static_cast<std::uint16_t>(shard));
+    PendingCopy copy{OperationId(set.id), shard, set.id, cls.record_bytes, {}, std::uint64_t{1} << shard};
+    copy.copy.kind = CopyKind::kAdopt;
+    copy.copy.place = place_of(set, id);
+    copy.copy.place.label.generation = *generation;
+    copy.copy.generation = set.generation;
+    queue_copy(std::move(copy), 0);
+  }
+}
+
+void Node::State::adopt_done(Residence& set, ShardId shard, const Status& status, std::uint64_t verifies) {
+  if (set.page == nullptr) {
+    if (set.copies == 0) end_reading(set);
+    return;
+  }
+  if (!status.ok()) return lose_read(set, Reason::kDamaged, Ending::kFailed);
+  set.verified |= verifies;
+  const std::uint64_t id = set.id;
+  shard_written(set, shard);
+  Residence* still = residence(id);
+  if (still != nullptr && (still->state != ResidenceState::kWriting || still->copies == 0))
+    end_reading(*still);
+}
+
+// Damage is dropped there, too: it would only be found again.
+void Node::State::lose_read(Residence& set, Reason why, Ending ending) {
+  ++stats.promotions_failed;
+  if (why == Reason::kDamaged) {
+    ++stats.damaged_records;
+    const Namespace& ns = space_of(set.ns);
+    world.disk->drop(disk_name(ns, set.key, set.cls));
+    if (Page* page = set.page;
+        page != nullptr && !page->visible && ns.form->form->classes[set.cls.value()].required())
+      history.left(set.ns, set.key, PastEvent{Cause::kDamaged, now(), NamespaceId{}});
+  }
+  set.lost_by = why;
+  const std::uint64_t id = set.id;
+  abort_residence(id, ending);
+  if (Residence* left = residence(id); left != nullptr && left->copies == 0) end_reading(*left);
+  if (Residence* left = residence(id); left != nullptr) free_if_unused(*left);
+}
+
+void Node::State::end_reading(Residence& set) {
+  if (!set.reading) return;
+  set.reading = false;
+  stats.disk_reading_bytes -= set.payload_bytes;
+  if (set.prefetched && !TIERCEL_FAULT(promotion_forgets_budget)) stats.prefetch_bytes -= set.payload_bytes;
+  set.prefetched = false;
+}
+
+void Node::State::tell_promotions(Residence& set) {
+  const bool resident = set.state == ResidenceState::kResident;
+  if (resident && set.reading) {
+    ++stats.promoted;
+    stats.promoted_bytes += set.payload_bytes;
+  }
+  for (const auto& [ticket_id, number] : std::exchange(set.promotions, {})) {
+    const auto at = promotions.find(ticket_id);
+    if (at == promotions.end()) continue;
+    Promotion& promotion = at->second;
+    Ticket& ticket = tickets.at(ticket_id);
+    promotion.waits_for.erase(set.id);
+    if (resident) {
+      promotion.brought.insert(number);
+      ticket.not_brought.erase(number);
+      if (within_bound(ticket.session, set.payload_bytes)) add_lease(ticket, set, number);
+      continue;
+    }
+    Reason why = set.lost_by;
+    if (set.ending == Ending::kStale) why = Reason::kRemoved;
+    if (set.ending == Ending::kExpired) why = Reason::kTooLate;
+    lose_item(ticket, promotion, {number, set.cls}, why);
+  }
+}
+
+// ---- ends ----
+
+std::size_t Node::State::settle_promotions() {
+  if (world.disk == nullptr) return 0;
+  std::size_t ended = 0;
+  while (!promotion_deadlines.empty() && promotion_deadlines.begin()->first <= now()) {
+    const TicketId id = promotion_deadlines.begin()->second;
+    promotion_deadlines.erase(promotion_deadlines.begin());
+    const auto at = promotions.find(id);
+    if (at == promotions.end() || at->second.deadline > now() || TIERCEL_FAULT(promotion_never_ends))
+      continue;
+    give_up_promotion(id, Status{Code::kDeadlineExceeded, "its deadline passed before all of it came"});
+    ++ended;
+  }
+  pump_promotions();
+  std::vector<TicketId> ready;
+  for (auto& [id, promotion] : promotions) {
+    if (!promotion.to_start.empty() || !promotion.waits_for.empty()) continue;
+    // Something did not come: perhaps a shorter length can be had.
+    Ticket& ticket = tickets.at(id);
+    if (promotion.failed && promotion.attempts < kAttemptsMax && plan_promotion(ticket, promotion)) continue;
+    ready.push_back(id);
+  }
+  for (const TicketId id : ready) {
+    finish_promotion(id);
+    ++ended;
+  }
+  if (ended != 0 || !promotions.empty()) pump_promotions();
+  return ended;
+}
+
+// It is answered with what is there; reads under way go on, and what they bring stays.
+void Node::State::give_up_promotion(TicketId id, Status why) {
+  Promotion& promotion = promotions.at(id);
+  Ticket& ticket = tickets.at(id);
+  const Reason late = why.code == Code::kDeadlineExceeded || why.code == Code::kCancelled ? Reason::kTooLate
+                                                                                          : Reason::kTierDown;
+  for (const PromotionItem& item : promotion.to_start) lose_item(ticket, promotion, item, late);
+  promotion.to_start.clear();
+  for (const std::uint64_t waited : promotion.waits_for) {
+    Residence* set = residence(waited);
+    if (set == nullptr) continue;
+    for (const auto& [ticket_id, number] : set->promotions)
+      if (ticket_id == id) lose_item(ticket, promotion, {number, set->cls}, late);
+    std::erase_if(set->promotions, [&](const auto& waiter) { return waiter.first == id; });
+  }
+  promotion.waits_for.clear();
+  promotion.ending = std::move(why);
+  finish_promotion(id);
+}
+
+PrefetchResult Node::State::prefetch_result(const Ticket& ticket, const Promotion& promotion) {
+  PrefetchResult result;
+  result.status = promotion.ending.value_or(Status{});
+  result.wanted_pages = promotion.wanted.size();
+  result.brought_pages = promotion.brought.size();
+  const StorageForm& model = *space_of(ticket.ns).form->form;
+  std::vector<Presence> here;
+  for (const Key& key : ticket.keys) {
+    const Page* page = find(ticket.ns, key);
+    here.push_back(page != nullptr && page->visible ? page->presence : 0);
+  }
+  result.length =
+      restorable(model, ResumeQuery{here, ticket.view.first_page, ticket.held, UINT64_MAX}).longest;
+  for (const auto& [page, why] : ticket.not_brought) {
+    Miss miss;
+    miss.reason = why;
+    miss.first_page = page;
+    miss.pages = 1;
+    miss.tokens = model.spec.page_tokens;
+    Miss* last = result.missed.empty() ? nullptr : &result.missed.back();
+    if (last != nullptr && last->reason == why && last->first_page + last->pages == page) {
+      ++last->pages;
+      last->tokens += miss.tokens;
+    } else {
+      result.missed.push_back(std::move(miss));
+    }
+  }
+  return result;
+}
+
+void Node::State::finish_promotion(TicketId id) {
+  const Promotion promotion = std::move(promotions.at(id));
+  promotions.erase(id);
+  Ticket& ticket = tickets.at(id);
+  ticket.brought_pages = promotion.brought.size();
+  Completion completion;
+  completion.ticket = id;
+  completion.operation = promotion.id;
+  if (promotion.prefetch) {
+    completion.kind = CompletionKind::kPrefetched;
+    completion.prefetch = prefetch_result(ticket, promotion);
+    stats.prefetched_pages += promotion.brought.size();
+    drop_ticket(id);
+  } else {
+    completion.kind = CompletionKind::kMatched;
+    if (promotion.ending) completion.status = *promotion.ending;
+    end_leases(ticket);
+    ticket.view.pending = false;
+    ticket.expires = later(now(), options.ticket_ttl);
+    ticket_deadlines.emplace(ticket.expires, id);
+    finish_match(ticket, query_of(ticket, promotion));
+  }
+  give(std::move(completion));
+}
+
+// ---- prefetch ----
+
+void Node::State::end_prefetches_of(RequestId request) {
+  if (request == RequestId{}) return;
+  std::vector<TicketId> over;
+  for (const auto& [id, promotion] : promotions)
+    if (promotion.prefetch && promotion.policy == PrefetchPolicy::kBestEffort &&
+        tickets.at(id).request == request)
+      over.push_back(id);
+  for (const TicketId id : over) {
+    Promotion& promotion = promotions.at(id);
+    give_up_promotion(promotion.ticket,
+                      Status{Code::kCancelled, "its request has asked: what has come counts"});
+  }
+}
+
+Result<OperationId> Node::prefetch(const PrefetchRequest& request) {
+  State& s = *state_;
+  if (s.world.disk == nullptr)
+    return error(Code::kUnsupported, "prefetch: the node has no disk to fetch from");
+  MatchQuery query;
+  query.session = request.session;
+  query.ns = request.ns;
+  query.request = request.request;
+  query.keys = request.keys;
+  query.first_page = request.first_page;
+  query.held = request.held;
+  query.touch = false;
+  query.deadline = request.deadline.value_or(s.options.operation_deadline);
+  if (Status status = s.check_match("prefetch", query); !status.ok())
+    return tl::unexpected(std::move(status));
+  if (request.policy == PrefetchPolicy::kTimeout) {
+    const std::uint64_t tokens = request.keys.size() * s.space_of(request.ns).form->form->spec.page_tokens;
+    const Duration limit = s.options.disk.prefetch_base +
+                           s.options.disk.prefetch_per_1024_tokens * static_cast<std::int64_t>(tokens) / 1024;
+    query.deadline = std::min(*query.deadline, limit);
+  }
+  Ticket& ticket = s.new_ticket(query);
+  const OperationId id(s.next_id());
+  ++s.stats.prefetches;
+  Promotion promotion;
+  promotion.id = id;
+  promotion.prefetch = true;
+  promotion.policy = request.policy;
+  const TicketId ticket_id = ticket.id;
+  s.begin_promotion(ticket, query, promotion);
+  promotion.ticket = ticket_id;
+  s.promotions.emplace(ticket_id, std::move(promotion));
+  s.settle_promotions();
+  return id;
+}
+
+}  // namespace tiercel

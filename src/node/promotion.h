@@ -1,0 +1,74 @@
+// What is on its way between the disk and the host tier: the values that the state keeps of it.
+//
+// Threads: plain values.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_set>
+
+#include "base/ids.h"
+#include "disk/disk_log.h"
+#include "model/key_chain.h"
+#include "node/node.h"
+#include "node/reasons.h"
+
+namespace tiercel {
+
+// What is known of a resident class-set's copy on the disk.
+enum class DiskState : std::uint8_t {
+  kUnknown,  // not there, as far as is known
+  kWaiting,  // to be offered (again) when there is room in the queue
+  kRefused,
+  kWriting,
+  kThere,
+};
+
+// One class-set that a promotion wants.
+struct PromotionItem {
+  std::uint64_t page = 0;  // number in the chain
+  ClassId cls;
+};
+
+// A match or prefetch that waits for the disk. Its ticket has keys and leases: on what was there when it
+// began, and on what has come since.
+struct Promotion {
+  OperationId id;  // of a prefetch; 0 for a match
+  TicketId ticket;
+  bool prefetch = false;
+  PrefetchPolicy policy = PrefetchPolicy::kWaitComplete;
+  // The question, to be answered at the end (its spans are the ticket's).
+  std::uint64_t limit_tokens = UINT64_MAX;
+  std::uint64_t prompt_tokens = 0;
+  std::optional<Probe> probe;
+  bool touch = true;
+  std::uint64_t sequence = 0;  // of its request: what belongs to it is no victim of it
+  Time deadline{0};
+  std::uint32_t attempts = 0;                        // plans made: a failure makes another one, a few times
+  bool failed = false;                               // something of the current plan did not come
+  std::deque<PromotionItem> to_start;                // in prefix order
+  std::unordered_set<std::uint64_t> waits_for;       // residences
+  std::set<std::uint64_t> wanted, brought;           // pages
+  std::set<std::pair<std::uint64_t, ClassId>> lost;  // that this promotion does not ask for again
+  std::optional<Status> ending;                      // cancelled, timed out
+};
+
+// A store that wants to hear of the disk.
+struct Descent {
+  OperationId store;
+  std::unordered_set<std::uint64_t> writing;  // residences
+  std::uint64_t class_sets = 0;               // that the disk has
+  std::uint64_t at = 0;                       // the newest of them in the log
+  bool accepted = false;                      // kAccepted was given
+};
+
+struct FlushUnderWay {
+  OperationId id;
+  std::optional<std::uint64_t> at;  // of the log; nothing: something still waits to be offered
+  Time deadline{0};
+};
+
+}  // namespace tiercel
