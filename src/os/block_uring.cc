@@ -1,0 +1,339 @@
+#include "os/block_uring.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <future>
+#include <limits>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <liburing.h>
+
+#include "base/check.h"
+#include "base/sizes.h"
+#include "os/block_queue.h"
+#include "os/mapping.h"
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TIERCEL_TSAN
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define TIERCEL_TSAN
+#endif
+#ifdef TIERCEL_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace tiercel {
+namespace {
+
+// liburing maps and unmaps behind ThreadSanitizer's back: a ring at the addresses of an earlier one, of
+// another thread, would look like a race.
+[[maybe_unused]] char ring_epoch;
+void ring_is_new() {
+#ifdef TIERCEL_TSAN
+  __tsan_acquire(&ring_epoch);
+#endif
+}
+void ring_is_gone() {
+#ifdef TIERCEL_TSAN
+  __tsan_release(&ring_epoch);
+#endif
+}
+
+// The engine's own memory: zeros, what is thrown away, and what bounces in the rest.
+constexpr std::uint64_t kRoomPart = 256U << 10;
+constexpr std::uint64_t kRoomBytes = 4U << 20;
+constexpr std::size_t kBounces = kRoomBytes / kRoomPart - 2;
+constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
+constexpr std::uint64_t kRegisteredMax = 1ULL << 30;  // the kernel takes no larger piece
+constexpr std::size_t kRegisteredCountMax = 16384;
+
+std::string error_text(int number) { return std::generic_category().message(number); }
+
+// Memory known to the kernel, by address.
+class Registered final {
+ public:
+  void add(MutableByteView bytes) {
+    for (std::uint64_t at = 0; at < bytes.size(); at += kRegisteredMax)
+      pieces_.push_back({bytes.data() + at, std::min(kRegisteredMax, bytes.size() - at)});
+  }
+  const std::vector<iovec>& pieces() const { return pieces_; }
+  // Its number, when all of it lies in one piece.
+  std::optional<int> find(const iovec& memory) const {
+    const auto* const at = static_cast<const std::byte*>(memory.iov_base);
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      const auto* const from = static_cast<const std::byte*>(pieces_[i].iov_base);
+      if (at >= from && at + memory.iov_len <= from + pieces_[i].iov_len) return static_cast<int>(i);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::vector<iovec> pieces_;
+};
+
+class UringDevice final : public BlockDevice {
+ public:
+  UringDevice(int fd, std::unique_ptr<BlockQueue> queue, Mapping room, const BlockCalls& calls)
+      : fd_(fd), queue_(std::move(queue)), room_(std::move(room)), calls_(calls) {
+    for (std::size_t i = 0; i < kBounces; ++i) bounces_.push_back(i);
+    slots_.resize(queue_->options().attempts_max);
+    for (std::size_t i = 0; i < slots_.size(); ++i) free_.push_back(slots_.size() - 1 - i);
+  }
+  ~UringDevice() override {
+    queue_->stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // The ring is made by the thread that uses it.
+  Status start(const std::vector<MutableByteView>& memory) {
+    std::promise<Status> opened;
+    std::future<Status> outcome = opened.get_future();
+    try {
+      thread_ = std::jthread([this, &memory, opened = std::move(opened)]() mutable {
+        Status status = open(memory);
+        const bool ok = status.ok();
+        opened.set_value(std::move(status));
+        if (!ok) return;
+        run();
+        ring_is_gone();
+        ::io_uring_queue_exit(&ring_);
+      });
+    } catch (const std::system_error& failure) {
+      return refused(Code::kResourceExhausted, "a thread", failure.code().value());
+    }
+    return outcome.get();
+  }
+  void keep(BlockFile file) { file_ = std::move(file); }
+  int end_fd() const { return queue_->end_fd(); }
+  std::uint64_t host_bytes() const { return room_.size_bytes(); }
+  std::vector<std::string> notes() const { return notes_; }
+
+  std::uint64_t size_bytes() const override { return queue_->options().size_bytes; }
+  bool submit(BlockRequest request) override { return queue_->submit(std::move(request)); }
+  std::vector<BlockDone> drain() override { return queue_->drain(); }
+  void wait(Duration at_most) override { queue_->wait(at_most); }
+
+ private:
+  static constexpr std::uint64_t kWake = 0;  // user data of the read that waits for work; else slot + 1
+  struct Slot {
+    std::optional<BlockQueue::Attempt> attempt;
+    std::size_t bounce = kNone;
+  };
+
+  Status refused(Code code, std::string_view what, int number) const {
+    return {code, fmt::format("{}: io_uring: {} is refused ({})", queue_->options().name, what,
+                              error_text(number))};
+  }
+  // What was asked for, unless a test refuses it.
+  template <typename Call>
+  int asked(BlockFeature feature, Call call) const {
+    const int no = calls_.refused(feature);
+    return no != 0 ? -no : call();
+  }
+
+  Status open(const std::vector<MutableByteView>& memory) {
+    const auto entries = static_cast<unsigned>(slots_.size() + 2);
+    int made = asked(BlockFeature::kRing, [&] {
+      const int one = asked(BlockFeature::kRingOfOne, [&] {
+        return ::io_uring_queue_init(entries, &ring_,
+                                     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+      });
+      return one == -EINVAL ? ::io_uring_queue_init(entries, &ring_, 0) : one;  // Linux before 6.1
+    });
+    if (made < 0) return refused(Code::kUnsupported, "a ring", -made);
+    ring_is_new();
+    fixed_file_ =
+        asked(BlockFeature::kRegisterFile, [&] { return ::io_uring_register_files(&ring_, &fd_, 1); }) == 0;
+    if (!fixed_file_) notes_.push_back("io_uring: the file could not be registered: a little slower");
+    register_memory(memory);
+    return {};
+  }
+
+  void register_memory(const std::vector<MutableByteView>& memory) {
+    Registered all;
+    all.add(room_.bytes());
+    Registered own = all;
+    for (const MutableByteView bytes : memory) all.add(bytes);
+    int failed = EINVAL;
+    for (const Registered* each : {&all, &own}) {
+      if (each->pieces().size() > kRegisteredCountMax) continue;
+      const int result = asked(BlockFeature::kRegisterMemory, [&] {
+        return ::io_uring_register_buffers(&ring_, each->pieces().data(),
+                                           static_cast<unsigned>(each->pieces().size()));
+      });
+      if (result == 0) {
+        registered_ = *each;
+        if (each == &all) return;
+        break;
+      }
+      failed = -result;
+    }
+    if (memory.empty()) return;
+    std::uint64_t sum = 0;
+    for (const MutableByteView bytes : memory) sum += bytes.size();
+    notes_.push_back(
+        fmt::format("io_uring: {} of memory could not be registered ({}): reads and writes cost a "
+                    "little more; look at ulimit -l",
+                    format_size(sum), error_text(failed)));
+  }
+
+  void run() {
+    while (true) {
+      const bool stopping = queue_->stopped();
+      fill();
+      if (stopping && under_way_ == 0 && !armed_) return;
+      if (!armed_ && !stopping) arm();
+      const int failed = ::io_uring_submit_and_wait(&ring_, 1);
+      // Signals, and memory that the kernel may have again in a moment; anything else is our own mistake.
+      TIERCEL_CHECK(failed >= 0 || failed == -EINTR || failed == -EAGAIN || failed == -EBUSY ||
+                    failed == -ENOMEM);
+      if (failed == -ENOMEM) std::this_thread::yield();
+      reap();
+    }
+  }
+
+  void fill() {
+    while (!free_.empty()) {
+      auto attempt = queue_->take(!bounces_.empty());
+      if (!attempt) return;
+      Slot& slot = slots_[free_.back()];
+      slot.attempt = std::move(attempt);
+      issue(slot, free_.back() + 1);
+      free_.pop_back();
+      ++under_way_;
+    }
+  }
+
+  io_uring_sqe* entry() {
+    io_uring_sqe* const entry = ::io_uring_get_sqe(&ring_);
+    TIERCEL_CHECK(entry != nullptr);  // there is one for each slot
+    return entry;
+  }
+
+  void arm() {
+    io_uring_sqe* const sqe = entry();
+    ::io_uring_prep_read(sqe, queue_->work_fd(), &work_count_, sizeof work_count_, 0);
+    ::io_uring_sqe_set_data64(sqe, kWake);
+    armed_ = true;
+  }
+
+  void issue(Slot& slot, std::uint64_t tag) {
+    BlockQueue::Attempt& attempt = *slot.attempt;
+    const BlockCall& call = attempt.call;
+    if (attempt.vectors.bounces()) {
+      slot.bounce = bounces_.back();
+      bounces_.pop_back();
+    }
+    std::byte* const room = room_.bytes().data();
+    std::byte* const bounce = slot.bounce == kNone ? nullptr : room + (2 + slot.bounce) * kRoomPart;
+    attempt.vectors.place(bounce, call.work == BlockWork::kWrite ? room : room + kRoomPart);
+    if (call.work == BlockWork::kWrite) attempt.vectors.gather(attempt.memory());
+    if (const std::uint64_t allowed = calls_.allowed(call); allowed < call.length)
+      attempt.vectors.cut(allowed);
+    io_uring_sqe* const sqe = entry();
+    prepare(sqe, attempt);
+    ::io_uring_sqe_set_data64(sqe, tag);
+  }
+
+  void prepare(io_uring_sqe* sqe, const BlockQueue::Attempt& attempt) const {
+    const int fd = fixed_file_ ? 0 : fd_;
+    const BlockCall& call = attempt.call;
+    const std::vector<iovec>& vectors = attempt.vectors.vectors();
+    const auto count = static_cast<unsigned>(vectors.size());
+    if (call.work == BlockWork::kFlush) {
+      ::io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
+    } else if (count == 0) {
+      ::io_uring_prep_nop(sqe);  // a test allows nothing of it
+      return;
+    } else if (const auto known = count == 1 ? registered_.find(vectors[0]) : std::nullopt) {
+      const auto length = static_cast<unsigned>(vectors[0].iov_len);
+      if (call.work == BlockWork::kRead)
+        ::io_uring_prep_read_fixed(sqe, fd, vectors[0].iov_base, length, call.offset, *known);
+      else
+        ::io_uring_prep_write_fixed(sqe, fd, vectors[0].iov_base, length, call.offset, *known);
+    } else if (call.work == BlockWork::kRead) {
+      ::io_uring_prep_readv(sqe, fd, vectors.data(), count, call.offset);
+    } else {
+      ::io_uring_prep_writev(sqe, fd, vectors.data(), count, call.offset);
+    }
+    if (fixed_file_) sqe->flags |= IOSQE_FIXED_FILE;
+  }
+
+  void reap() {
+    unsigned head = 0, count = 0;
+    io_uring_cqe* cqe = nullptr;
+    io_uring_for_each_cqe(&ring_, head, cqe) {
+      ++count;
+      const std::uint64_t tag = ::io_uring_cqe_get_data64(cqe);
+      if (tag == kWake)
+        armed_ = false;
+      else
+        end(static_cast<std::size_t>(tag - 1), cqe->res);
+    }
+    ::io_uring_cq_advance(&ring_, count);
+  }
+
+  void end(std::size_t number, int result) {
+    Slot& slot = slots_[number];
+    const BlockQueue::Attempt& attempt = *slot.attempt;
+    const int heard = calls_.result(attempt.call, result);
+    if (attempt.call.work == BlockWork::kRead && heard > 0)
+      attempt.vectors.scatter(attempt.memory(), static_cast<std::uint64_t>(heard));
+    queue_->ended(attempt, heard);
+    if (slot.bounce != kNone) bounces_.push_back(std::exchange(slot.bounce, kNone));
+    slot.attempt.reset();
+    free_.push_back(number);
+    --under_way_;
+  }
+
+  // Constant once it runs.
+  const int fd_;
+  BlockFile file_;
+  const std::unique_ptr<BlockQueue> queue_;
+  const Mapping room_;
+  const BlockCalls& calls_;
+  std::vector<std::string> notes_;
+  Registered registered_;
+  bool fixed_file_ = false;
+  // Of the thread.
+  io_uring ring_{};
+  std::vector<Slot> slots_;
+  std::vector<std::size_t> free_, bounces_;
+  std::size_t under_way_ = 0;
+  bool armed_ = false;
+  std::uint64_t work_count_ = 0;
+  std::jthread thread_;
+};
+
+}  // namespace
+
+Result<BlockEngineDevice> open_block_uring(BlockFile& file, const BlockEngineOptions& options,
+                                           const BlockCalls& calls) {
+  BlockQueueOptions queue_options{.name = fmt::format("disk file {}", file.path()),
+                                  .size_bytes = file.size_bytes(),
+                                  .cached = !file.direct(),
+                                  .operations_max = options.operations_max,
+                                  .attempts_max = std::clamp<std::size_t>(options.attempts_max, 2, 1024)};
+  queue_options.limits = {.alignment = file.memory_alignment(),
+                          .bytes = options.attempt_bytes,
+                          .bounced = kRoomPart,
+                          .blank = kRoomPart};
+  TIERCEL_ASSIGN_OR_RETURN(auto queue, BlockQueue::create(std::move(queue_options)));
+  TIERCEL_ASSIGN_OR_RETURN(Mapping room, Mapping::open({.bytes = kRoomBytes}));
+  auto device = std::make_unique<UringDevice>(file.fd(), std::move(queue), std::move(room), calls);
+  TIERCEL_RETURN_IF_ERROR(device->start(options.memory));
+  device->keep(std::move(file));
+  BlockEngineDevice opened{
+      .end_fd = device->end_fd(), .host_bytes = device->host_bytes(), .notes = device->notes()};
+  opened.device = std::move(device);
+  return opened;
+}
+
+}  // namespace tiercel
