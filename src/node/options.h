@@ -100,6 +100,7 @@ struct World {
       nullptr;              // of readers of the index in other threads and processes; null: there are none
   DiskLog* disk = nullptr;  // open for writing; null: there is no disk tier
   Processes* processes = nullptr;  // where writers of other processes are found; null: there can be none
+  DiskLog* disk = nullptr;         // open for writing; null: there is no disk tier
 };
 
 // Pages of one chain that a call may speak of (first_page, keys, held, length): far beyond any context, and

@@ -378,6 +378,7 @@ void Node::State::free_if_unused(Residence& residence) {
   const auto held = residences.find(residence.id);
   const std::unique_ptr<Residence> own = std::move(held->second);
   residences.erase(held);
+  end_reading(*own);
   for (std::size_t shard = 0; shard < own->slots.size(); ++shard) {
     world.arena.discard(space.spans(own->pool, own->slots[shard]));
     slot_owner.erase(slot_name(own->pool, own->slots[shard]));

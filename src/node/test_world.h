@@ -137,6 +137,7 @@ struct TestOptions {
   LeaseTable* readers = nullptr;
   PageIndex* index = nullptr;
   Processes* processes = nullptr;
+  DiskLog* disk = nullptr;
   std::function<void(NodeOptions&)> adjust;
 };
 
@@ -159,7 +160,7 @@ class TestWorld {
     if (options.adjust) options.adjust(node_options);
     Executor& executor = options.executor != nullptr ? *options.executor : inline_;
     auto opened = Node::open(node_options, World{clock_, executor, arena_, device_, 1, options.index,
-                                                 options.readers, options.processes});
+                                                 options.readers, options.processes, options.disk});
     EXPECT_TRUE(opened) << opened.error().to_string();
     node_ = std::move(*opened);
     session_ = node_->open_session({"test", "salt", {}}).value();
