@@ -15,8 +15,11 @@ namespace {
 // u32 names · u32 forms · u64 bytes of all · each name, ascending by number · each form, ascending by
 // fingerprint: fingerprint · u64 cleared at · u64 weights epoch. Every name's form is among the forms.
 constexpr std::uint64_t kHeadBytes = 16;
-// u32 number · root · form · u32 text length, then the text.
+// u32 number · root · form · u32 text length, then the text and the runs.
 constexpr std::uint64_t kNameBytes = 4 + 32 + 32 + 4;
+// u16 classes · of each u32 groups · of each group u32 count · u64 length; groups of one class that follow
+// each other differ in length, so that a list has one encoding.
+constexpr std::uint64_t kGroupBytes = 4 + 8;
 constexpr std::uint64_t kFormBytes = 32 + 8 + 8;
 constexpr std::uint64_t kCrcBytes = 4;
 
@@ -26,6 +29,38 @@ tl::unexpected<Status> damaged(std::string_view field, std::string_view wanted, 
 
 std::string_view kept(std::string_view text) { return text.substr(0, kSpaceTextMax); }
 
+struct RunGroup {
+  std::uint32_t count = 0;
+  std::uint64_t length = 0;
+};
+std::vector<RunGroup> groups_of(const std::vector<std::uint64_t>& runs) {
+  std::vector<RunGroup> groups;
+  for (const std::uint64_t length : runs) {
+    if (groups.empty() || groups.back().length != length) groups.push_back({0, length});
+    ++groups.back().count;
+  }
+  return groups;
+}
+
+// Of the whole encoded name, without a checksum.
+std::uint64_t name_bytes(const DiskSpaceName& name) {
+  std::uint64_t bytes = kNameBytes + kept(name.text).size() + sizeof(std::uint16_t);
+  for (const auto& runs : name.runs) bytes += sizeof(std::uint32_t) + groups_of(runs).size() * kGroupBytes;
+  return bytes;
+}
+
+void append_runs(std::vector<std::byte>& out, const DiskSpaceName& name) {
+  append_le(out, static_cast<std::uint16_t>(name.runs.size()));
+  for (const auto& runs : name.runs) {
+    const std::vector<RunGroup> groups = groups_of(runs);
+    append_le(out, static_cast<std::uint32_t>(groups.size()));
+    for (const RunGroup& group : groups) {
+      append_le(out, group.count);
+      append_le(out, group.length);
+    }
+  }
+}
+
 void append_name(std::vector<std::byte>& out, DiskSpaceId id, const DiskSpaceName& name) {
   const std::string_view text = kept(name.text);
   append_le(out, id.value());
@@ -33,12 +68,48 @@ void append_name(std::vector<std::byte>& out, DiskSpaceId id, const DiskSpaceNam
   append_bytes(out, name.form);
   append_le(out, static_cast<std::uint32_t>(text.size()));
   append_bytes(out, as_byte_view(text));
+  append_runs(out, name);
 }
 
 Digest digest_at(const std::byte* from) {
   Digest digest;
   std::copy_n(from, digest.size(), digest.begin());
   return digest;
+}
+
+// Takes what lies in front of `bytes`, if there is as much.
+template <typename UInt>
+bool take_number(ByteView& bytes, UInt& value) {
+  if (bytes.size() < sizeof(UInt)) return false;
+  value = load_le<UInt>(bytes.data());
+  bytes = bytes.subspan(sizeof(UInt));
+  return true;
+}
+
+// The runs at the start of `bytes`.
+Result<std::vector<std::vector<std::uint64_t>>> runs_at(ByteView bytes) {
+  std::uint16_t classes = 0;
+  if (!take_number(bytes, classes)) return damaged("bytes of a name's runs", "at least 2", bytes.size());
+  if (classes > kSpaceClassesMax)
+    return damaged("classes of a name", fmt::format("at most {}", kSpaceClassesMax), classes);
+  std::vector<std::vector<std::uint64_t>> runs(classes);
+  std::uint64_t all = 0;
+  for (auto& list : runs) {
+    std::uint32_t groups = 0;
+    if (!take_number(bytes, groups) || groups > bytes.size() / kGroupBytes)
+      return damaged("groups of runs of a name", "what the bytes hold", groups);
+    for (std::uint32_t i = 0; i < groups; ++i) {
+      RunGroup group;
+      take_number(bytes, group.count);
+      take_number(bytes, group.length);
+      all += group.count;
+      if (group.count == 0 || all > kSpaceRunsMax || (!list.empty() && list.back() == group.length))
+        return damaged("runs of a name", fmt::format("1 to {}, each length once in a row", kSpaceRunsMax),
+                       group.count);
+      list.insert(list.end(), group.count, group.length);
+    }
+  }
+  return runs;
 }
 
 // The name at the start of `bytes`.
@@ -51,9 +122,11 @@ Result<std::pair<DiskSpaceId, DiskSpaceName>> name_at(ByteView bytes) {
   if (length > kSpaceTextMax || length > bytes.size() - kNameBytes)
     return damaged("text of a name",
                    fmt::format("at most {} of {} bytes", kSpaceTextMax, bytes.size() - kNameBytes), length);
-  DiskSpaceName name{digest_at(bytes.data() + 4), digest_at(bytes.data() + 36), std::string(length, '\0')};
+  DiskSpaceName name{
+      digest_at(bytes.data() + 4), digest_at(bytes.data() + 36), std::string(length, '\0'), {}};
   std::transform(bytes.begin() + kNameBytes, bytes.begin() + static_cast<std::ptrdiff_t>(kNameBytes + length),
                  name.text.begin(), [](std::byte b) { return static_cast<char>(b); });
+  TIERCEL_ASSIGN_OR_RETURN(name.runs, runs_at(bytes.subspan(kNameBytes + length)));
   return std::pair(id, std::move(name));
 }
 
@@ -72,12 +145,12 @@ const DiskSpaceName* Catalogue::name(DiskSpaceId id) const {
 
 bool Catalogue::take(DiskSpaceId id, const DiskSpaceName& name) {
   const std::string_view text = kept(name.text);
-  const std::uint64_t more = kNameBytes + text.size() + (forms_.contains(name.form) ? 0 : kFormBytes);
+  const std::uint64_t more = name_bytes(name) + (forms_.contains(name.form) ? 0 : kFormBytes);
   if (bytes_ > bytes_max_ || more > bytes_max_ - bytes_) return false;
   bytes_ += more;
   last_ = std::max(last_, id.value());
   ids_.emplace(std::pair(name.root, name.form), id);
-  names_.emplace(id, DiskSpaceName{name.root, name.form, std::string(text)});
+  names_.emplace(id, DiskSpaceName{name.root, name.form, std::string(text), name.runs});
   forms_.try_emplace(name.form);
   return true;
 }
@@ -90,9 +163,22 @@ std::optional<DiskSpaceId> Catalogue::add(const DiskSpaceName& name) {
   return id;
 }
 
+void Catalogue::learn_more(DiskSpaceId id, const DiskSpaceName& name) {
+  DiskSpaceName& known = names_.at(id);
+  if (!known.text.empty() || !known.runs.empty()) return;
+  const std::uint64_t more = name_bytes(name) - name_bytes(known);
+  if (more > bytes_max_ - bytes_) return;
+  bytes_ += more;
+  known.text = std::string(kept(name.text));
+  known.runs = name.runs;
+}
+
 Status Catalogue::learn(DiskSpaceId id, const DiskSpaceName& name) {
   const auto known = find(name.root, name.form);
-  if (known && *known == id) return {};
+  if (known && *known == id) {
+    learn_more(id, name);
+    return {};
+  }
   if (known)
     return damaged("number of a name", fmt::format("{}, as before", known->value()), id.value()).value();
   if (id.value() == 0 || names_.contains(id))
@@ -138,7 +224,7 @@ std::uint64_t Catalogue::weights_epoch(const Digest& form) const {
 
 std::vector<std::byte> Catalogue::encode_name(DiskSpaceId id, const DiskSpaceName& name) {
   std::vector<std::byte> bytes;
-  bytes.reserve(kNameBytes + name.text.size() + kCrcBytes);
+  bytes.reserve(name_bytes(name) + kCrcBytes);
   append_name(bytes, id, name);
   append_le(bytes, crc32c(bytes));
   return bytes;
@@ -146,7 +232,7 @@ std::vector<std::byte> Catalogue::encode_name(DiskSpaceId id, const DiskSpaceNam
 
 Result<std::pair<DiskSpaceId, DiskSpaceName>> Catalogue::parse_name(ByteView bytes) {
   TIERCEL_ASSIGN_OR_RETURN(auto parsed, name_at(bytes));
-  const std::uint64_t checked = kNameBytes + parsed.second.text.size();
+  const std::uint64_t checked = name_bytes(parsed.second);
   if (bytes.size() - checked < kCrcBytes)
     return damaged("bytes of a name", fmt::format("at least {}", checked + kCrcBytes), bytes.size());
   const auto wanted = load_le<std::uint32_t>(bytes.data() + checked);
@@ -206,7 +292,7 @@ Result<void> Catalogue::load_names(ByteView list, std::uint32_t count) {
     if (id.value() <= last_) return damaged("number of a name", fmt::format("above {}", last_), id.value());
     if (!forms_.contains(name.form)) return damaged("form of a name", "one of those listed", i);
     TIERCEL_RETURN_IF_ERROR(learn(id, name));
-    list = list.subspan(kNameBytes + name.text.size());
+    list = list.subspan(name_bytes(name));
   }
   if (!list.empty()) return damaged("names", "as many as there are bytes of", count);
   return {};

@@ -19,6 +19,9 @@
 namespace tiercel::disk {
 
 inline constexpr std::size_t kSpaceTextMax = 16384;
+// Of one name: what it says of records must be small in memory, too, however few bytes it is written with.
+inline constexpr std::size_t kSpaceClassesMax = 256;
+inline constexpr std::size_t kSpaceRunsMax = 16384;  // of all classes
 
 class Catalogue final {
  public:
@@ -29,7 +32,7 @@ class Catalogue final {
   // A new number, or nothing when there is no room for it. Requires: not found.
   std::optional<DiskSpaceId> add(const DiskSpaceName& name);
   // As read from the log. Errors: data_corrupt: another name has the number, or the name another number, or
-  // there is no room for it.
+  // there is no room for it. A name known without text and runs takes those of the new one.
   Status learn(DiskSpaceId id, const DiskSpaceName& name);
   std::vector<DiskSpaceId> of_form(const Digest& form) const;
   std::vector<DiskSpaceId> all() const;
@@ -43,7 +46,7 @@ class Catalogue final {
   // A kName entry's payload, without its padding: u32 id · root · form · u32 text length · text · u16 classes
   // · of each class u32 groups · of each group of runs of one length u32 count and u64 length. (A hundred
   // layers of one length are 12 bytes: ten thousand adapters must not fill the catalogue with run lengths.)
-  // More than 256 classes, or 2^20 runs of a class, are data_corrupt.
+  // Requires: at most kSpaceClassesMax classes and kSpaceRunsMax runs.
   static std::vector<std::byte> encode_name(DiskSpaceId id, const DiskSpaceName& name);
   static Result<std::pair<DiskSpaceId, DiskSpaceName>> parse_name(ByteView bytes);
 
@@ -58,6 +61,7 @@ class Catalogue final {
   };
   // False: no room. Requires: neither number nor name is there.
   bool take(DiskSpaceId id, const DiskSpaceName& name);
+  void learn_more(DiskSpaceId id, const DiskSpaceName& name);
   Result<void> load_forms(ByteView list);
   Result<void> load_names(ByteView list, std::uint32_t count);
 
