@@ -46,7 +46,8 @@ class Catalogue final {
   // A kName entry's payload, without its padding: u32 id · root · form · u32 text length · text · u16 classes
   // · of each class u32 groups · of each group of runs of one length u32 count and u64 length. (A hundred
   // layers of one length are 12 bytes: ten thousand adapters must not fill the catalogue with run lengths.)
-  // Requires: at most kSpaceClassesMax classes and kSpaceRunsMax runs.
+  // Last, u32 CRC32C of it: no other checksum covers it. Requires: at most kSpaceClassesMax classes and
+  // kSpaceRunsMax runs. Errors of parse_name: data_corrupt; `bytes` may go on behind it.
   static std::vector<std::byte> encode_name(DiskSpaceId id, const DiskSpaceName& name);
   static Result<std::pair<DiskSpaceId, DiskSpaceName>> parse_name(ByteView bytes);
 

@@ -51,13 +51,16 @@ std::uint64_t area_for(std::uint64_t names_bytes, std::uint64_t removals_max) {
   return up(ceil_div(names_bytes * 4, 3) + Removals::bytes_max(removals_max, 0));
 }
 
-Result<std::uint64_t> planned_region_bytes(std::uint64_t asked, std::uint64_t size) {
-  if (asked == 0)
-    return std::max(down(std::min(std::clamp(size / 64, 64 * kMiB, 256 * kMiB), size / 8)), kRegionBytesMin);
+// `room`: of all regions.
+Result<std::uint64_t> planned_region_bytes(std::uint64_t asked, std::uint64_t size, std::uint64_t room) {
+  if (asked == 0) {
+    const std::uint64_t wanted = std::min(std::clamp(size / 64, 64 * kMiB, 256 * kMiB), size / 8);
+    return std::max(down(std::min(wanted, room / kRegionsMin)), kRegionBytesMin);
+  }
   if (asked % kBlockBytes != 0 || asked < kRegionBytesMin || asked > size)
-    return refused(
-        fmt::format("region_bytes: wanted a multiple of {} from {} to a quarter of the drive's {}, got {}",
-                    kBlockBytes, kRegionBytesMin, size, asked));
+    return refused(fmt::format(
+        "region_bytes: wanted a multiple of {} from {} on, four of which fit the drive's {}, got {}",
+        kBlockBytes, kRegionBytesMin, size, asked));
   return asked;
 }
 
@@ -97,7 +100,6 @@ Result<DiskGeometry> plan_geometry(const DiskLogOptions& options, std::uint64_t 
     return refused(fmt::format("size: wanted at most {}, got {}", kSizeMax, size_bytes));
   DiskGeometry g;
   g.size_bytes = down(size_bytes);
-  TIERCEL_ASSIGN_OR_RETURN(g.region_bytes, planned_region_bytes(options.region_bytes, g.size_bytes));
   if (options.index_entries > kIndexEntriesMax)
     return refused(
         fmt::format("index_entries: wanted at most {}, got {}", kIndexEntriesMax, options.index_entries));
@@ -115,7 +117,10 @@ Result<DiskGeometry> plan_geometry(const DiskLogOptions& options, std::uint64_t 
   g.image_offset[0] = 2 * kBlockBytes;
   g.image_offset[1] = g.image_offset[0] + g.image_bytes;
   g.regions_offset = g.image_offset[1] + g.image_bytes;
-  const auto least = checked_add(g.regions_offset, kRegionsMin * g.region_bytes);
+  const std::uint64_t room = g.size_bytes - std::min(g.size_bytes, g.regions_offset);
+  TIERCEL_ASSIGN_OR_RETURN(g.region_bytes, planned_region_bytes(options.region_bytes, g.size_bytes, room));
+  const auto fewest = checked_mul(kRegionsMin, g.region_bytes);
+  const auto least = checked_add(g.regions_offset, fewest.value_or(kSizeMax));
   if (!least || *least > g.size_bytes)
     return refused(
         fmt::format("size: wanted at least {} for {} regions of {} and an index of {} entries, got {}; "
