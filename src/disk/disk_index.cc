@@ -62,8 +62,9 @@ Pair buckets_of(const Key& key, std::uint64_t buckets) {
   const auto reduce = [](std::uint64_t hash, std::uint64_t bound) {
     return static_cast<std::uint64_t>((static_cast<Uint128>(hash) * bound) >> 64);
   };
-  const std::uint64_t first = reduce(mix64(key.words[0] ^ 0x9E3779B97F4A7C15ULL), buckets);
-  const std::uint64_t step = reduce(mix64(key.words[1] ^ 0xC2B2AE3D27D4EB4FULL), buckets - 1);
+  const std::uint64_t hash = mix64(key.words[0] ^ mix64(key.words[1] + 0x9E3779B97F4A7C15ULL));
+  const std::uint64_t first = reduce(hash, buckets);
+  const std::uint64_t step = reduce(mix64(hash ^ 0xC2B2AE3D27D4EB4FULL), buckets - 1);
   const std::uint64_t second = first + 1 + step;
   return {first, second < buckets ? second : second - buckets};
 }
