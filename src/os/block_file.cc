@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/fs.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -355,7 +356,9 @@ void BlockFile::swap(BlockFile& other) noexcept {
 }
 
 BlockFile::~BlockFile() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ < 0) return;
+  ::flock(fd_, LOCK_UN);  // a ring that knew the file may let go of it later than we do
+  ::close(fd_);
 }
 
 Result<BlockFile> BlockFile::open(const BlockFileOptions& options, const BlockCalls& calls) {

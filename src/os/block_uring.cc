@@ -102,8 +102,7 @@ class UringDevice final : public BlockDevice {
         opened.set_value(std::move(status));
         if (!ok) return;
         run();
-        ring_is_gone();
-        ::io_uring_queue_exit(&ring_);
+        close();
       });
     } catch (const std::system_error& failure) {
       return refused(Code::kResourceExhausted, "a thread", failure.code().value());
@@ -182,6 +181,14 @@ class UringDevice final : public BlockDevice {
         fmt::format("io_uring: {} of memory could not be registered ({}): reads and writes cost a "
                     "little more; look at ulimit -l",
                     format_size(sum), error_text(failed)));
+  }
+
+  // The ring's end is worked off by the kernel later on; what it holds is given back now.
+  void close() {
+    if (fixed_file_) ::io_uring_unregister_files(&ring_);
+    if (!registered_.pieces().empty()) ::io_uring_unregister_buffers(&ring_);
+    ring_is_gone();
+    ::io_uring_queue_exit(&ring_);
   }
 
   void run() {
