@@ -57,13 +57,15 @@ Audit Node::audit() const {
   std::map<OperationId, std::uint64_t> running;
   for (const auto& [name, copy] : s.running_copies) running[name.first] += copy.bytes;
   for (const auto& [id, load] : s.loads)
-    audit.operations.push_back({id, true, false, load.answered, load.outstanding, running[id], load.deadline});
+    audit.operations.push_back(
+        {id, true, false, load.answered, load.outstanding, running[id], load.deadline});
   for (const auto& [id, store] : s.stores)
     audit.operations.push_back({id, false, false, store.answered, store.outstanding, running[id], Time{0}});
   // Each class-set that comes up is an operation of its own; its match or prefetch only waits.
   for (const Residence* set : sorted)
     if (const OperationId up(set->id); set->reading || running.contains(up))
-      audit.operations.push_back({up, false, true, set->page == nullptr, set->copies, running[up], set->deadline});
+      audit.operations.push_back(
+          {up, false, true, set->page == nullptr, set->copies, running[up], set->deadline});
   audit.slots_in_use = s.space.slots_in_use();
   audit.extents_total = s.space.extents_total();
   audit.extents_free = s.space.extents_free();

@@ -208,7 +208,8 @@ Status Node::remove(NamespaceId ns, std::span<const Key> keys) {
   for (const Key& key : keys) {
     // Also an entry that was cleared: pages stored since may hang below it.
     if (Page* page = s.find_any(ns, key); page != nullptr) s.remove_tree(*page);
-    if (const DiskSpaceId space = s.space_of(ns).disk; s.on_disk(space))
+    if (const DiskSpaceId space = s.space_of(ns).disk;
+        s.on_disk(space) && !TIERCEL_FAULT(removal_stays_in_memory))
       recorded = s.note_record(s.world.disk->remove(space, key), at) && recorded;
   }
   return s.settle_record("remove", at, recorded);
@@ -241,7 +242,9 @@ Status Node::State::clear_form(Form& form) {
   if (world.disk == nullptr) return {};
   std::uint64_t at = 0;
   const bool recorded = note_record(world.disk->clear_form(form.form->fingerprint, form.weights_epoch), at);
-  return settle_record("clear", at, recorded);
+  Status status = settle_record("clear", at, recorded);
+  form.unrecorded = !status.ok();
+  return status;
 }
 
 Status Node::clear(FormId id) {
@@ -253,7 +256,8 @@ Status Node::clear(FormId id) {
 Status Node::set_weights_epoch(FormId id, std::uint64_t epoch) {
   State& s = *state_;
   const auto at = s.forms.find(id);
-  if (at == s.forms.end() || epoch <= at->second->weights_epoch) return {};
+  if (at == s.forms.end() || epoch < at->second->weights_epoch) return {};
+  if (epoch == at->second->weights_epoch && !at->second->unrecorded) return {};
   at->second->weights_epoch = epoch;
   return s.clear_form(*at->second);
 }

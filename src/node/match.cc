@@ -426,7 +426,8 @@ void Node::State::end_leases(Ticket& ticket) {
 
 // Ends the ticket; while loads of it run, when the last has ended.
 void Node::State::drop_ticket(TicketId id) {
-  if (promotions.contains(id)) give_up_promotion(id, Status{Code::kCancelled, "its ticket was released"});
+  if (promotions.contains(id))
+    give_up_promotion(id, Status{Code::kCancelled, "its ticket was released"}, false);
   const auto at = tickets.find(id);
   if (at == tickets.end()) return;
   if (at->second.loads != 0) {

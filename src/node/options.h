@@ -97,7 +97,7 @@ struct World {
   std::uint64_t seed = 1;
   PageIndex* index = nullptr;  // empty, of index_sizes(); null: the node makes its own
   LeaseTable* readers =
-      nullptr;              // of readers of the index in other threads and processes; null: there are none
+      nullptr;  // of readers of the index in other threads and processes; null: there are none
   Processes* processes = nullptr;  // where writers of other processes are found; null: there can be none
   DiskLog* disk = nullptr;         // open for writing; null: there is no disk tier
 };

@@ -395,7 +395,7 @@ std::size_t Node::State::settle_promotions() {
 }
 
 // It is answered with what is there; reads under way go on, and what they bring stays.
-void Node::State::give_up_promotion(TicketId id, Status why) {
+void Node::State::give_up_promotion(TicketId id, Status why, bool answered) {
   Promotion& promotion = promotions.at(id);
   Ticket& ticket = tickets.at(id);
   const Reason late = why.code == Code::kDeadlineExceeded || why.code == Code::kCancelled ? Reason::kTooLate
@@ -411,7 +411,7 @@ void Node::State::give_up_promotion(TicketId id, Status why) {
   }
   promotion.waits_for.clear();
   promotion.ending = std::move(why);
-  finish_promotion(id);
+  finish_promotion(id, answered);
 }
 
 PrefetchResult Node::State::prefetch_result(const Ticket& ticket, const Promotion& promotion) {
@@ -444,7 +444,7 @@ PrefetchResult Node::State::prefetch_result(const Ticket& ticket, const Promotio
   return result;
 }
 
-void Node::State::finish_promotion(TicketId id) {
+void Node::State::finish_promotion(TicketId id, bool answered) {
   const Promotion promotion = std::move(promotions.at(id));
   promotions.erase(id);
   Ticket& ticket = tickets.at(id);
@@ -462,9 +462,10 @@ void Node::State::finish_promotion(TicketId id) {
     if (promotion.ending) completion.status = *promotion.ending;
     end_leases(ticket);
     ticket.view.pending = false;
+    ticket.view.lengths = {0};
     ticket.expires = later(now(), options.ticket_ttl);
     ticket_deadlines.emplace(ticket.expires, id);
-    finish_match(ticket, query_of(ticket, promotion));
+    if (answered) finish_match(ticket, query_of(ticket, promotion));
   }
   give(std::move(completion));
 }

@@ -144,6 +144,7 @@ struct Form {
   std::map<std::pair<ClassId, ShardId>, std::shared_ptr<const DevicePool>> engine;
   std::uint64_t mark = 0;  // grows with every clear of the form
   std::uint64_t weights_epoch = 0;
+  bool unrecorded = false;  // the disk has not taken the last clear or epoch
   std::uint64_t pages = 0;  // with any class-set, of the current marks
 };
 
@@ -605,10 +606,11 @@ struct Node::State {
   std::optional<std::uint32_t> generation_read(const Residence& set);  // nothing: its shards disagree
   void tell_promotions(Residence& set);                                // it is resident, or has left
   std::size_t settle_promotions();
-  void finish_promotion(TicketId id);
+  void finish_promotion(TicketId id, bool answered = true);
   PrefetchResult prefetch_result(const Ticket& ticket, const Promotion& promotion);
   void end_prefetches_of(RequestId request);
-  void give_up_promotion(TicketId id, Status why);
+  // `answered`: somebody still wants to know what is there.
+  void give_up_promotion(TicketId id, Status why, bool answered = true);
 
   // -- copies.cc --
   RecordPlace place_of(const Residence& residence, ShardId shard) const;
