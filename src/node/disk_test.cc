@@ -1,0 +1,382 @@
+// The node over a disk: what goes down comes back whole, and only as what it was; what does not come back in
+// time, or not at all, is missed for its own reason.
+
+#include <gtest/gtest.h>
+
+#include "disk/test_block_device.h"
+#include "node/test_world.h"
+
+namespace tiercel {
+namespace {
+
+constexpr std::uint64_t kDriveBytes = 32 << 20;
+
+DiskLogOptions small_log() {
+  DiskLogOptions options;
+  options.region_bytes = 1 << 20;
+  options.segment_bytes = 64 << 10;
+  options.index_entries = 8192;
+  options.admission = DiskAdmission::kAll;
+  return options;
+}
+
+TestModel hybrid_model() {
+  TestModel model;
+  model.window_pages = 2;
+  model.state = true;
+  model.index_keys = true;
+  model.draft = true;
+  return model;
+}
+
+// A drive that outlives the nodes that are opened on it, one after the other.
+class DiskBed {
+ public:
+  explicit DiskBed(const TestModel& model = {}) { options.spec = test_spec(model); }
+  ~DiskBed() { end(); }
+
+  TestWorld& open() {
+    Digest uuid{};
+    uuid[0] = std::byte{7};
+    auto opened = DiskLog::open(log_options, drive, clock, uuid);
+    EXPECT_TRUE(opened) << opened.error().to_string();
+    log = std::move(*opened);
+    options.disk = log.get();
+    world = std::make_unique<TestWorld>(options);
+    return *world;
+  }
+  // As after a crash of the process: what is not on the drive is gone.
+  void end() {
+    world.reset();
+    log.reset();
+  }
+  TestWorld& reopen() {
+    end();
+    return open();
+  }
+  void settle() {
+    for (int i = 0; i < 64; ++i) world->node().poll();
+  }
+  void make_durable() {
+    ASSERT_TRUE(world->node().flush());
+    settle();
+    EXPECT_EQ(log->durable_at(), log->last_at());
+  }
+
+  MatchQuery query(const std::vector<Key>& keys) {
+    MatchQuery query;
+    query.session = world->session();
+    query.ns = world->ns();
+    query.keys = keys;
+    query.may_promote = true;
+    return query;
+  }
+  TicketId promoted(const std::vector<Key>& keys) {
+    const TicketId ticket = world->node().match(query(keys)).value();
+    settle();
+    EXPECT_FALSE(world->view(ticket).pending);
+    return ticket;
+  }
+
+  // The first `reads` reads from now on end, no more.
+  void hold_reads_after(std::uint64_t reads) {
+    left = reads;
+    drive.held = [this](const BlockRequest& request) {
+      if (request.work != BlockWork::kRead) return false;
+      if (left == 0) return true;
+      --left;
+      return false;
+    };
+  }
+  void hold_no_more() { drive.held = {}; }
+
+  ManualClock clock;
+  TestBlockDevice drive{kDriveBytes, clock};
+  std::uint64_t left = 0;
+  DiskLogOptions log_options = small_log();
+  TestOptions options;
+  std::unique_ptr<DiskLog> log;
+  std::unique_ptr<TestWorld> world;
+};
+
+std::uint64_t missed_for(const TicketView& view, Reason reason) {
+  std::uint64_t pages = 0;
+  for (const Miss& miss : view.missed) pages += miss.reason == reason ? miss.pages : 0;
+  return pages;
+}
+
+TEST(NodeDisk, WhatWasDurableIsFoundByTheNextNodeByteForByte) {
+  DiskBed bed(hybrid_model());
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(6);
+  bed.world->store_pages(keys, {{3, 6}, true, {}});
+  bed.make_durable();
+  bed.reopen();
+  EXPECT_EQ(bed.world->view(bed.world->match(keys)).length, 0);
+  const TicketId ticket = bed.promoted(keys);
+  const TicketView view = bed.world->view(ticket);
+  EXPECT_EQ(view.length, 6);
+  EXPECT_TRUE(view.missed.empty());
+  EXPECT_EQ(bed.world->load(ticket, 6).length, 6);
+  EXPECT_EQ(bed.world->wrong_bytes(keys, 6), "");
+  // From now on the host tier has it.
+  EXPECT_EQ(bed.world->view(bed.world->match(keys)).length, 6);
+}
+
+TEST(NodeDisk, AMatchThatMayNotWaitSaysThatThePagesCameTooLate) {
+  DiskBed bed;
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(4);
+  bed.world->store_pages(keys, {});
+  bed.make_durable();
+  bed.reopen();
+  const TicketView view = bed.world->view(bed.world->match(keys));
+  EXPECT_EQ(view.length, 0);
+  EXPECT_EQ(view.on_disk[0], 4);
+  EXPECT_EQ(missed_for(view, Reason::kTooLate), 4);
+  EXPECT_TRUE(bed.world->node().exists(bed.world->ns(), ClassId(0), keys[3]));
+}
+
+TEST(NodeDisk, AnotherNamespaceOnTheSameDriveFindsNothingAndTakesNothingAway) {
+  DiskBed bed;
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(4);
+  bed.world->store_pages(keys, {});
+  bed.make_durable();
+  bed.reopen();
+  MatchQuery other = bed.query(keys);
+  other.ns = bed.world->open("weights-2");
+  const TicketId none = bed.world->node().match(other).value();
+  bed.settle();
+  EXPECT_EQ(bed.world->view(none).length, 0);
+  EXPECT_EQ(bed.world->view(bed.promoted(keys)).length, 4);
+}
+
+TEST(NodeDisk, ARemovedPageAndWhatIsBelowItNeverComesBack) {
+  DiskBed bed;
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(5);
+  bed.world->store_pages(keys, {});
+  bed.make_durable();
+  bed.reopen();  // the host tier knows nothing of them
+  ASSERT_TRUE(bed.world->node().remove(bed.world->ns(), std::span(&keys[2], 1)).ok());
+  EXPECT_EQ(bed.world->view(bed.promoted(keys)).length, 2);
+  bed.reopen();
+  EXPECT_EQ(bed.world->view(bed.promoted(keys)).length, 2);
+  // Stored again: it is found again, what is below it is not.
+  bed.world->store(keys, 2, ClassId(0));
+  bed.make_durable();
+  bed.reopen();
+  EXPECT_EQ(bed.world->view(bed.promoted(keys)).length, 3);
+}
+
+TEST(NodeDisk, ClearsAndWeightEpochsHoldAfterARestart) {
+  DiskBed bed;
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(3);
+  bed.world->store_pages(keys, {});
+  bed.make_durable();
+  ASSERT_TRUE(bed.world->node().clear(bed.world->ns()).ok());
+  bed.reopen();
+  EXPECT_EQ(bed.world->view(bed.promoted(keys)).length, 0);
+  bed.world->store_pages(keys, {});
+  bed.make_durable();
+  ASSERT_TRUE(bed.world->node().set_weights_epoch(bed.world->form_id(), 3).ok());
+  bed.reopen();
+  EXPECT_EQ(bed.world->view(bed.promoted(keys)).length, 0);
+  EXPECT_EQ(bed.world->store(keys, 0, ClassId(0)).front(), StoreOutcome::kStale) << "of an older epoch";
+}
+
+TEST(NodeDisk, WhoAsksForWhatIsOnItsWayWaitsForTheSameRead) {
+  DiskBed bed;
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(4);
+  bed.world->store_pages(keys, {});
+  bed.make_durable();
+  bed.reopen();
+  bed.hold_reads_after(0);
+  const TicketId first = bed.world->node().match(bed.query(keys)).value();
+  const TicketId second = bed.world->node().match(bed.query(keys)).value();
+  bed.world->node().poll();
+  EXPECT_TRUE(bed.world->view(first).pending);
+  bed.hold_no_more();
+  bed.settle();
+  EXPECT_EQ(bed.world->view(first).length, 4);
+  EXPECT_EQ(bed.world->view(second).length, 4);
+  EXPECT_EQ(bed.log->stats().reads, 4);
+  EXPECT_EQ(bed.world->node().stats().promotions_joined, 4);
+}
+
+TEST(NodeDisk, AfterItsDeadlineAMatchHasWhatIsThereAndLateReadsStillCount) {
+  DiskBed bed;
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(4);
+  bed.world->store_pages(keys, {});
+  bed.make_durable();
+  bed.reopen();
+  MatchQuery query = bed.query(keys);
+  query.deadline = std::chrono::milliseconds(100);
+  bed.hold_reads_after(1);
+  const TicketId ticket = bed.world->node().match(query).value();
+  bed.settle();
+  EXPECT_TRUE(bed.world->view(ticket).pending);
+  bed.world->clock().advance(std::chrono::milliseconds(101));
+  bed.world->node().poll();
+  const TicketView view = bed.world->view(ticket);
+  EXPECT_FALSE(view.pending);
+  EXPECT_EQ(view.length, 1);
+  EXPECT_EQ(missed_for(view, Reason::kTooLate), 3);
+  bed.hold_no_more();
+  bed.settle();
+  EXPECT_EQ(bed.world->view(bed.world->match(keys)).length, 4);
+  EXPECT_EQ(bed.world->node().stats().disk_reading_bytes, 0);
+}
+
+TEST(NodeDisk, DamageOnTheDriveIsAMissOfThatPageAndShortensThePrefix) {
+  DiskBed bed;
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(4);
+  bed.world->store_pages(keys, {});
+  bed.make_durable();
+  bed.reopen();
+  const DiskName name{DiskSpaceId(1), keys[2], ClassId(0)};
+  const auto found = bed.log->find(name, false);
+  ASSERT_TRUE(found);
+  bed.drive.damage(found->offset + header_bytes(bed.world->form().classes[0]));
+  const TicketId ticket = bed.promoted(keys);
+  const TicketView view = bed.world->view(ticket);
+  EXPECT_EQ(view.length, 2);
+  EXPECT_EQ(missed_for(view, Reason::kDamaged), 1);
+  EXPECT_FALSE(bed.log->find(name, false)) << "it would only be found again";
+  EXPECT_EQ(bed.world->load(ticket, 2).length, 2);
+  EXPECT_EQ(bed.world->wrong_bytes(keys, 2), "");
+}
+
+TEST(NodeDisk, AFailingDriveIsAMissOfItsOwnAndAnsweredOnce) {
+  DiskBed bed;
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(4);
+  bed.world->store_pages(keys, {});
+  bed.make_durable();
+  bed.reopen();
+  bed.drive.failure = [](const BlockRequest& request) {
+    return request.work == BlockWork::kRead ? Status{Code::kIoError, "the test's drive does not read"}
+                                            : Status{};
+  };
+  const TicketView view = bed.world->view(bed.promoted(keys));
+  EXPECT_EQ(view.length, 0);
+  EXPECT_EQ(missed_for(view, Reason::kTierDown) + missed_for(view, Reason::kTooLate), 4);
+  EXPECT_GE(missed_for(view, Reason::kTierDown), 1);
+}
+
+TEST(NodeDisk, UnderWriteBackPagesGoDownBeforeTheyAreForgotten) {
+  DiskBed bed;
+  bed.options.host_bytes = 2 << 20;
+  bed.options.adjust = [](NodeOptions& options) {
+    options.disk.write_policy = WritePolicy::kWriteBack;
+    options.index_pages_max = options.history_entries = options.advice_entries = 512;
+    options.record_bytes_max = 40 * 2 * 2 * 16 * 4;  // forty pages
+  };
+  bed.open();
+  std::vector<std::vector<Key>> chains;
+  for (std::uint32_t branch = 0; branch < 12; ++branch) {
+    chains.push_back(bed.world->keys(10, branch));
+    for (std::uint64_t page = 0; page < 10; ++page) {
+      bed.world->store(chains.back(), page, ClassId(0));
+      bed.settle();
+    }
+  }
+  EXPECT_GE(bed.world->node().stats().pages_evicted, 80);
+  std::uint64_t there = 0;
+  for (const std::vector<Key>& keys : chains) there += bed.world->view(bed.promoted(keys)).length;
+  EXPECT_GE(there, 118) << "of 120";
+}
+
+TEST(NodeDisk, AStoreHearsOfTheDiskInOrder) {
+  DiskBed bed;
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(1);
+  StoreRequest request = bed.world->store_request(keys, 0, ClassId(0));
+  request.tell_lower = true;
+  ASSERT_TRUE(bed.world->node().store(request));
+  std::vector<CompletionKind> kinds;
+  for (int i = 0; i < 32; ++i) {
+    bed.world->node().poll();
+    for (const Completion& completion : bed.world->node().drain_completions())
+      kinds.push_back(completion.kind);
+  }
+  EXPECT_EQ(kinds, (std::vector{CompletionKind::kSourceFree, CompletionKind::kVisible,
+                                CompletionKind::kAccepted, CompletionKind::kDurable}));
+}
+
+TEST(NodeDisk, ClosingWritesDownWhatTheDiskHasNotGot) {
+  DiskBed bed;
+  bed.options.adjust = [](NodeOptions& options) {
+    options.disk.write_policy = WritePolicy::kWriteThroughSelective;
+  };
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(5);
+  bed.world->store_pages(keys, {});
+  bed.settle();
+  EXPECT_EQ(bed.log->stats().class_sets, 0);
+  const WriteDown report = bed.world->node().write_down(std::chrono::seconds(10));
+  EXPECT_TRUE(report.status.ok()) << report.status.to_string();
+  EXPECT_EQ(report.class_sets, 5);
+  EXPECT_EQ(report.left_class_sets, 0);
+  bed.reopen();
+  EXPECT_EQ(bed.world->view(bed.promoted(keys)).length, 5);
+}
+
+TEST(NodeDisk, WhatAdmissionRefusedIsTheReasonOfTheLaterMiss) {
+  DiskBed bed;
+  bed.log_options.admission = DiskAdmission::kSecondTouch;
+  bed.options.pages_max = 4;
+  bed.open();
+  const std::vector<Key> first = bed.world->keys(4, 1), second = bed.world->keys(4, 2);
+  bed.world->store_pages(first, {});
+  bed.settle();
+  bed.world->store_pages(second, {});
+  bed.settle();
+  const TicketView view = bed.world->view(bed.promoted(first));
+  EXPECT_EQ(missed_for(view, Reason::kSecondTouch), 4);
+}
+
+TEST(NodeDisk, ASecondUseBringsARefusedPageDown) {
+  DiskBed bed;
+  bed.log_options.admission = DiskAdmission::kSecondTouch;
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(4);
+  bed.world->store_pages(keys, {});
+  bed.settle();
+  EXPECT_EQ(bed.log->stats().class_sets, 0);
+  bed.world->match(keys, RequestId(9));
+  bed.settle();
+  EXPECT_EQ(bed.log->stats().class_sets, 4);
+}
+
+TEST(NodeDisk, APrefetchBringsPagesUpAndTellsHowManyCame) {
+  DiskBed bed;
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(20);
+  bed.world->store_pages(keys, {});
+  bed.make_durable();
+  bed.reopen();
+  PrefetchRequest request;
+  request.session = bed.world->session();
+  request.ns = bed.world->ns();
+  request.keys = keys;
+  const OperationId id = bed.world->node().prefetch(request).value();
+  EXPECT_TRUE(bed.world->node().drain_completions().empty()) << "nothing has come yet";
+  bed.settle();
+  const std::vector<Completion> completions = bed.world->node().drain_completions();
+  ASSERT_EQ(completions.size(), 1);
+  EXPECT_EQ(completions[0].operation, id);
+  EXPECT_EQ(completions[0].prefetch->length, 20);
+  EXPECT_EQ(completions[0].prefetch->brought_pages, 20);
+  EXPECT_TRUE(completions[0].prefetch->missed.empty());
+  EXPECT_EQ(bed.world->view(bed.world->match(keys)).length, 20);
+  EXPECT_EQ(bed.world->node().stats().prefetch_bytes, 0);
+}
+
+}  // namespace
+}  // namespace tiercel
