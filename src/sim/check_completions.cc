@@ -65,6 +65,12 @@ class CompletionsChecker final : public Checker {
         return std::nullopt;
       case CompletionKind::kSuspended:
         return std::nullopt;
+      case CompletionKind::kMatched:
+      case CompletionKind::kPrefetched:
+      case CompletionKind::kAccepted:
+      case CompletionKind::kDurable:
+      case CompletionKind::kFlushed:
+        return "it tells of a disk, and there is none";
     }
     return std::nullopt;
   }

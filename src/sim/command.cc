@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "sim/disk_scenario.h"
 #include "sim/faults.h"
 #include "sim/scenario.h"
 #include "sim/simulation.h"
@@ -148,16 +149,20 @@ int list_faults() {
 
 int list_specs() {
   for (const SpecName& spec : spec_names()) fmt::print("{}\t{}\n", spec.name, spec.about);
+  for (const SpecName& spec : disk_spec_names()) fmt::print("{}\t{}\n", spec.name, spec.about);
   return kClean;
+}
+
+bool is_spec(std::string_view spec) {
+  const auto specs = spec_names();
+  return is_disk_spec(spec) ||
+         std::any_of(specs.begin(), specs.end(), [&](const SpecName& each) { return each.name == spec; });
 }
 
 int carry_out(const Arguments& arguments) {
   if (arguments.list_faults) return list_faults();
   if (arguments.list_specs) return list_specs();
-  const auto specs = spec_names();
-  if (!arguments.spec.empty() && std::none_of(specs.begin(), specs.end(), [&](const SpecName& each) {
-        return each.name == arguments.spec;
-      }))
+  if (!arguments.spec.empty() && !is_spec(arguments.spec))
     return usage(fmt::format("--spec {}: there is no such spec; see --list-specs", arguments.spec));
   if (!arguments.fault.empty()) {
     if (!has_fault_points()) return usage("--fault: this program is built without fault points");

@@ -1,5 +1,7 @@
 #include "sim/coverage.h"
 
+#include <span>
+
 #include <fmt/format.h>
 
 #include "base/check.h"
@@ -88,11 +90,54 @@ constexpr std::string_view kCounters[] = {
     "writer_wrote_after_the_end",
 };
 
+constexpr std::string_view kDiskCounters[] = {
+    "disk_already_there",
+    "disk_append",
+    "disk_checkpoint",
+    "disk_cleared",
+    "disk_close",
+    "disk_closed",
+    "disk_damage_met",
+    "disk_destroy",
+    "disk_drive_gone",
+    "disk_drive_stalled",
+    "disk_evicted",
+    "disk_form_cleared",
+    "disk_kill",
+    "disk_lost",
+    "disk_lying_refused",
+    "disk_not_closed",
+    "disk_not_settled",
+    "disk_power_failed_in_recovery",
+    "disk_power_failure",
+    "disk_rate_limited",
+    "disk_read",
+    "disk_read_failed",
+    "disk_recovered",
+    "disk_recovered_from_footers",
+    "disk_recovered_from_image",
+    "disk_recovered_from_tail",
+    "disk_removal_unrecorded",
+    "disk_removals_folded",
+    "disk_removed",
+    "disk_removed_while_queued",
+    "disk_second_touch",
+    "disk_settled",
+    "disk_tail_refused",
+    "disk_tier_down",
+    "disk_write_budget",
+};
+
+Coverage of(std::span<const std::string_view> names) {
+  Coverage coverage;
+  for (const std::string_view name : names) coverage.must_meet(name);
+  return coverage;
+}
+
 }  // namespace
 
-Coverage::Coverage() {
-  for (const std::string_view name : kCounters) counts_.emplace(name, 0);
-}
+Coverage Coverage::of_node() { return of(kCounters); }
+Coverage Coverage::of_disk() { return of(kDiskCounters); }
 
 void Coverage::hit(std::string_view name, std::uint64_t times) {
   const auto at = counts_.find(name);
@@ -101,7 +146,7 @@ void Coverage::hit(std::string_view name, std::uint64_t times) {
 }
 
 void Coverage::add(const Coverage& other) {
-  for (const auto& [name, count] : other.counts_) hit(name, count);
+  for (const auto& [name, count] : other.counts_) counts_[name] += count;
 }
 
 std::string Coverage::to_string() const {

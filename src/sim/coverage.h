@@ -12,10 +12,14 @@ namespace tiercel::sim {
 
 class Coverage final {
  public:
-  Coverage();  // every counter that must be met, at 0
+  Coverage() = default;  // none: what is added is counted
+  // Every counter that must be met by runs of the node, or of the disk log alone, at 0.
+  static Coverage of_node();
+  static Coverage of_disk();
+  void must_meet(std::string_view name) { counts_.emplace(name, 0); }
   // Requires: `name` is one of those.
   void hit(std::string_view name, std::uint64_t times = 1);
-  void add(const Coverage& other);
+  void add(const Coverage& other);  // also its counters
   // "name count" lines, in order of name.
   std::string to_string() const;
   // Names of the counters that are 0, joined by a blank; empty when all were met.

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/prng.h"
 #include "model/storage_form.h"
+#include "sim/disk_scenario.h"
 
 namespace tiercel::sim {
 namespace {
@@ -163,7 +164,11 @@ void choose_size(Scenario& scenario, Prng& prng) {
 
 std::span<const SpecName> spec_names() { return kSpecs; }
 
-std::string_view spec_of_seed(std::uint64_t seed) { return kSpecs[seed % std::size(kSpecs)].name; }
+std::string_view spec_of_seed(std::uint64_t seed) {
+  const auto disk = disk_spec_names();
+  const std::uint64_t number = seed % (std::size(kSpecs) + disk.size());
+  return number < std::size(kSpecs) ? kSpecs[number].name : disk[number - std::size(kSpecs)].name;
+}
 
 Scenario make_scenario(std::string_view spec, std::uint64_t seed) {
   Prng prng(mix64(seed) ^ 0x5CE1A210);

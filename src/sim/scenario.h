@@ -16,6 +16,7 @@
 
 namespace tiercel::sim {
 
+// Specs of runs of a node. Those of the disk log alone: disk_scenario.h.
 struct SpecName {
   std::string_view name;
   std::string_view about;
@@ -57,7 +58,7 @@ struct Scenario {
 
 // Requires: `spec` is one of spec_names(). Cost: nothing; the same for the same arguments, always.
 Scenario make_scenario(std::string_view spec, std::uint64_t seed);
-// The spec that a seed takes when none is named.
+// The spec that a seed takes when none is named: any, of the disk log too.
 std::string_view spec_of_seed(std::uint64_t seed);
 
 }  // namespace tiercel::sim

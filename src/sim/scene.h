@@ -222,7 +222,7 @@ struct Scene {
   std::set<NamespaceId> cleared_spaces;  // ever
   // -- knowledge --
   Book book;
-  Coverage coverage;
+  Coverage coverage = Coverage::of_node();
   StepView view;
 
   const Model& model_of(const Space& space) const;

@@ -104,6 +104,11 @@ void note_completion(Scene& scene, const Completion& completion) {
       operation.quiescent = true;
       break;
     case CompletionKind::kSuspended:
+    case CompletionKind::kMatched:
+    case CompletionKind::kPrefetched:
+    case CompletionKind::kAccepted:
+    case CompletionKind::kDurable:
+    case CompletionKind::kFlushed:
       break;
   }
   if (operation.quiescent) give_back_slots(scene, operation);

@@ -7,6 +7,8 @@
 #include "base/check.h"
 #include "sim/actions.h"
 #include "sim/checkers.h"
+#include "sim/disk_run.h"
+#include "sim/disk_scenario.h"
 #include "sim/trace.h"
 
 namespace tiercel::sim {
@@ -146,6 +148,11 @@ std::uint64_t current_step() { return step_now; }
 RunResult run(const RunOptions& options) {
   RunResult result;
   result.spec = options.spec.empty() ? std::string(spec_of_seed(options.seed)) : options.spec;
+  if (is_disk_spec(result.spec)) {
+    RunOptions of_disk = options;
+    of_disk.spec = result.spec;
+    return run_disk(of_disk, step_now);
+  }
   Run one(options, result.spec);
   result.caught = one.all();
   result.coverage = one.coverage();

@@ -32,8 +32,9 @@ std::string describe(const SimOperation& operation) {
 }
 
 std::string describe(const Completion& completion) {
-  static constexpr std::string_view kKinds[] = {"loaded",  "layer_ready", "source_free",
-                                                "visible", "quiescent",   "suspended"};
+  static constexpr std::string_view kKinds[] = {"loaded",    "layer_ready", "source_free", "visible",
+                                                "quiescent", "suspended",   "matched",     "prefetched",
+                                                "accepted",  "durable",     "flushed"};
   std::string text = fmt::format("  {} {}{}", kKinds[static_cast<std::size_t>(completion.kind)],
                                  completion.operation.value(), completion.quiescent ? "" : " (copies run)");
   if (completion.kind == CompletionKind::kLayerReady) text += fmt::format(" layer {}", completion.layer);

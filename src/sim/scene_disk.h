@@ -1,0 +1,64 @@
+// The disk below a simulated node: a drive that keeps what it keeps when everything else is lost, and the
+// life after a crash of all else.
+//
+// Threads: one thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "disk/disk_log.h"
+#include "sim/drive.h"
+#include "sim/scene.h"
+
+namespace tiercel::sim {
+
+// A match or prefetch that waits for the disk.
+struct SimWaiting {
+  std::optional<SimTicket> ticket;  // of a match; nothing: a prefetch
+  std::size_t request = 0;          // number of its request; 0: none
+  SessionId session;
+  std::vector<Key> keys;
+  Time deadline{0};
+  bool given_up = false;  // its ticket was released, or its request or session ended: it may end at once
+};
+
+// The disk of a scene.
+struct SceneDisk {
+  std::unique_ptr<SimDrive> drive;
+  std::unique_ptr<DiskLog> log;
+  std::map<TicketId, SimWaiting> matches;
+  std::map<OperationId, SimWaiting> prefetches;
+  std::map<OperationId, std::uint32_t> lower;  // stores that asked to hear of the disk: bits of what they heard
+  std::map<OperationId, Time> flushes;
+  // What the node called durable, by its computation; until it is removed.
+  std::map<std::pair<PageId, ClassId>, Computation> promised;
+  std::vector<std::string> wrong;  // seen outside of a step: at a restart
+  std::uint64_t restarts = 0;
+  std::set<TicketId> answered;  // in this step
+};
+
+// Opens the drive's log. Requires: the scenario has a disk, and the scene no node.
+Status open_scene_disk(Scene& scene);
+// Everything but the drive is lost: with `power` also what the drive has not made durable. Then all of it is
+// opened anew. What was promised durable and could be found before must be found after.
+Status restart_scene(Scene& scene, bool power);
+
+// -- actions --
+void advance_drive(Scene& scene);   // a little time, and the node hears of what has ended
+void trouble_drive(Scene& scene);
+void prefetch_pages(Scene& scene);
+void flush_disk(Scene& scene);
+// Completions of the disk in this step.
+void settle_disk(Scene& scene);
+// Whether a match may wait, and for how long.
+void choose_promotion(Scene& scene, MatchQuery& query);
+
+// What is promised durable, beside a disk that could be opened or the reason why it could not.
+std::unique_ptr<class Checker> disk_checker();
+
+}  // namespace tiercel::sim
