@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tiercel/tiercel.h>
+#include <unistd.h>
 
 enum { kPageTokens = 16, kPages = 4, kSlots = 8, kFullBytes = 2048, kStateBytes = 6144 };
 #define SECOND ((uint64_t)1000000000)
@@ -52,10 +53,13 @@ static unsigned char state[3][kSlots][2048]; /* layers */
 static tiercel_key keys[kPages];
 static tiercel_probe probe;
 
+static const tiercel_disk_options* disk; /* NULL: none */
+
 static void open_all(tiercel_threading threading) {
   tiercel_node_options options = {.size = sizeof options};
   options.host_bytes = 16 << 20;
   options.threading = threading;
+  options.disk = disk;
   OK(tiercel_node_open(&options, &node, &error));
   tiercel_session_options session_options = {
       .size = sizeof session_options, .name = "c", .tenant_salt = {"salt", 4}};
@@ -424,6 +428,141 @@ static void pages(void) {
 }
 
 /* ---- host pools: no node is needed ---- */
+/* Everything is in the host tier: into memory that has lost it. */
+static void load_all_of_disk(void) {
+  memset(full, 0, sizeof full);
+  memset(state, 0, sizeof state);
+  tiercel_ticket* ticket = match_all(0);
+  const uint64_t slots[kPages] = {0, 1, 2, 3}, snapshot = 5;
+  const tiercel_load_target targets[2] = {{.slots = slots, .count = kPages},
+                                          {.slots = &snapshot, .count = 1, .class_id = 1}};
+  tiercel_load_options options = {
+      .size = sizeof options, .length = kPages, .targets = targets, .target_count = 2};
+  tiercel_operation* operation = NULL;
+  OK(tiercel_load(ticket, &options, &operation, &error));
+  OK(tiercel_operation_wait(operation, 0, 10 * SECOND, &error));
+  tiercel_operation_result result = {.size = sizeof result};
+  OK(tiercel_operation_result_read(operation, &result, &error));
+  EXPECT(result.status == TIERCEL_OK && result.length == kPages);
+  tiercel_operation_release(operation);
+  tiercel_ticket_release(ticket);
+  static unsigned char full_is[sizeof full], state_is[sizeof state];
+  memcpy(full_is, full, sizeof full);
+  memcpy(state_is, state, sizeof state);
+  compute();
+  for (int part = 0; part < 2; ++part)
+    EXPECT(memcmp(full_is + part * (int)sizeof full[0], full[part], kPages * sizeof full[0][0]) == 0);
+  for (int layer = 0; layer < 3; ++layer)
+    EXPECT(memcmp(state_is + layer * (int)sizeof state[0] + 5 * (int)sizeof state[0][0], state[layer][5],
+                  sizeof state[0][0]) == 0);
+}
+
+/* What a program stores, loses with its process, and finds again. */
+static void disk_write(void) {
+  compute();
+  tiercel_store_item items[kPages + 1];
+  fill_items(items);
+  tiercel_store_options options = {.size = sizeof options, .items = items, .item_count = kPages + 1};
+  options.cq = cq;
+  options.tell_lower = 1;
+  tiercel_operation* operation = NULL;
+  OK(tiercel_store(ns, &options, NULL, &operation, &error));
+  OK(tiercel_operation_wait(operation, TIERCEL_COMPLETION_ACCEPTED, 10 * SECOND, &error));
+  OK(tiercel_operation_wait(operation, TIERCEL_COMPLETION_DURABLE, 10 * SECOND, &error));
+  const tiercel_completion last =
+      next_completion(tiercel_operation_id(operation), TIERCEL_COMPLETION_DURABLE);
+  EXPECT(last.length == kPages + 1 && last.tier == TIERCEL_TIER_DISK && last.status == TIERCEL_OK);
+  EXPECT((last.flags & TIERCEL_COMPLETION_LAST) != 0);
+  tiercel_operation_release(operation);
+  OK(tiercel_flush(node, 10 * SECOND, &error));
+  tiercel_disk_stats stats = {.size = sizeof stats};
+  OK(tiercel_disk_stats_read(node, &stats, &error));
+  EXPECT(stats.open == 1 && stats.down == 0 && stats.class_sets_now == kPages + 1);
+  char text[4096];
+  uint64_t count = 0;
+  OK(tiercel_status_text(node, text, sizeof text, &count, &error));
+  EXPECT(count > 0 && count < sizeof text && memcmp(text, "host", 4) == 0);
+
+  tiercel_node_options again = {.size = sizeof again, .host_bytes = 16 << 20, .disk = disk};
+  tiercel_node* second = NULL;
+  FAILS(TIERCEL_FAILED_PRECONDITION, tiercel_node_open(&again, &second, &error));
+  tiercel_write_down report = {.size = sizeof report};
+  OK(tiercel_node_write_down(node, 10 * SECOND, &report, &error));
+  EXPECT(report.status == TIERCEL_OK && report.left_class_sets == 0);
+  FAILS(TIERCEL_UNSUPPORTED, tiercel_node_write_down(node, SECOND, NULL, &error));
+}
+
+static void disk_prefetch(void) {
+  tiercel_prefetch_options options = {.size = sizeof options, .keys = keys, .key_count = kPages, .cq = cq};
+  options.policy = TIERCEL_PREFETCH_WAIT_COMPLETE;
+  tiercel_operation* operation = NULL;
+  OK(tiercel_prefetch(ns, &options, &operation, &error));
+  OK(tiercel_operation_wait(operation, TIERCEL_COMPLETION_PREFETCHED, 10 * SECOND, &error));
+  tiercel_prefetch_result result = {.size = sizeof result};
+  OK(tiercel_prefetch_result_read(operation, &result, &error));
+  EXPECT(result.status == TIERCEL_OK && result.wanted_pages == kPages && result.length == kPages);
+  tiercel_miss misses[2];
+  uint64_t count = 9;
+  OK(tiercel_prefetch_reasons(operation, misses, 2, &count, &error));
+  EXPECT(count == 0);
+  tiercel_operation_release(operation);
+}
+
+/* Brought up by the match that asks for it. */
+static void disk_match(void) {
+  tiercel_match_options options = {.size = sizeof options, .keys = keys, .key_count = kPages, .cq = cq};
+  options.limit_tokens = TIERCEL_NO_LIMIT;
+  options.may_promote = 1;
+  tiercel_ticket* ticket = NULL;
+  OK(tiercel_match(ns, &options, &ticket, &error));
+  OK(tiercel_ticket_wait(ticket, 10 * SECOND, &error));
+  const tiercel_completion told = next_completion(tiercel_ticket_id(ticket), TIERCEL_COMPLETION_TICKET);
+  EXPECT(told.length == kPages && told.status == TIERCEL_OK);
+  tiercel_ticket_counts counts = {.size = sizeof counts};
+  OK(tiercel_ticket_summary(ticket, &counts, &error));
+  EXPECT(counts.length == kPages && counts.disk_pages == kPages && counts.host_pages == 0);
+  uint64_t there[2], count = 0;
+  OK(tiercel_ticket_resident(ticket, TIERCEL_TIER_DISK, there, 2, &count, &error));
+  EXPECT(count == 2 && there[0] == kPages && there[1] == 1);
+  tiercel_ticket_release(ticket);
+}
+
+static void with_disk(tiercel_threading threading) {
+  const char* folder = getenv("TMPDIR");
+  char path[512];
+  snprintf(path, sizeof path, "%s/tiercel-whole-abi.XXXXXX", folder != NULL ? folder : "/tmp");
+  const int fd = mkstemp(path);
+  EXPECT(fd >= 0 && close(fd) == 0 && unlink(path) == 0);
+  tiercel_disk_options options = {.size = sizeof options, .path = path, .bytes = 16 << 20};
+  options.prefetch_threshold_tokens = 1;
+  options.write_policy = TIERCEL_WRITE_THROUGH;
+  disk = &options;
+  open_all(threading);
+  register_all();
+  make_keys();
+  disk_write();
+  close_all();
+
+  open_all(threading); /* another process would find the same */
+  register_all();
+  disk_prefetch();
+  load_all_of_disk();
+  close_all();
+
+  open_all(threading);
+  register_all();
+  disk_match();
+  load_all_of_disk();
+  FAILS(TIERCEL_UNSUPPORTED, tiercel_clear(TIERCEL_CLEAR_NAMESPACE, ns, NULL, TIERCEL_TIER_HOST, &error));
+  OK(tiercel_clear(TIERCEL_CLEAR_NAMESPACE, ns, NULL, TIERCEL_TIER_ALL, &error));
+  tiercel_status there[kPages];
+  OK(tiercel_exists(ns, 0, keys, kPages, there, &error));
+  EXPECT(there[0] == TIERCEL_NOT_FOUND);
+  close_all();
+  disk = NULL;
+  EXPECT(unlink(path) == 0);
+}
+
 static tiercel_host_pools* open_pools(const tiercel_spec* spec, const char* layout, const char* memory) {
   const tiercel_host_pools_options options = {
       .size = sizeof options, .layout = layout, .memory = memory, .pages = kSlots};
@@ -576,6 +715,8 @@ int main(void) {
   specs();
   life(TIERCEL_THREADING_CONTROL);
   life(TIERCEL_THREADING_CALLER);
+  with_disk(TIERCEL_THREADING_CONTROL);
+  with_disk(TIERCEL_THREADING_CALLER);
   host_pools();
   printf("the whole ABI, twice\n");
   return 0;

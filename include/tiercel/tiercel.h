@@ -1,5 +1,5 @@
 /* Tiercel: a hierarchical KV cache for LLM serving. The stable C ABI, version 1; the values are in types.h
- * and writers.h.
+ * and writers.h, the disk tier is in disk.h.
  *
  * What a program does: open a node, a session, the model's form and a namespace; register the engine's
  * memory; make keys from tokens; match, load, and store what was computed. Everything of a node lives in this
@@ -15,7 +15,8 @@
  *   - Threads: every call may be made from any thread at any time, also on one handle, except that a handle
  * may not be used while or after it is given back. None blocks, except those whose comment begins with
  * "Waits", which take a deadline, 0 meaning "only look", and opening and closing a node, building host pools
- * and giving a copy back, which take none. A call takes the node's lock for as long as its stated cost.
+ * and giving a copy back, which take none, and removals and clears of a node with a disk. A call takes the
+ * node's lock for as long as its stated cost.
  *   - Callbacks: none ever runs on a thread of ours.
  *   - Ownership: arrays that go in are read during the call only, except the memory of the engine itself,
  * which must stay as the call says. Handles are given back by the caller, also after their node was closed;
@@ -57,13 +58,16 @@ TIERCEL_API const char* tiercel_outcome_name(tiercel_outcome outcome);
 /* ---- node ---- */
 /* Takes the memory and starts the threads that the options ask for.
  * Waits: while the arena is touched; `progress` may give it up. Errors: cancelled, resource_exhausted (the
- * machine or its control group has not that much memory), unsupported (host mode). Cost: O(host_bytes), in
- * parallel. */
+ * machine or its control group has not that much memory; the disk has not that much room), unsupported (host
+ * mode); with a disk also failed_precondition (another process has it, named by its pid; it holds something
+ * else, or a log of another version or size, which is left as it is), io_error. Cost: O(host_bytes), in
+ * parallel; with a disk also the image of its index and what was written since. */
 TIERCEL_API tiercel_status tiercel_node_open(const tiercel_node_options* options, tiercel_node** node,
                                              tiercel_error* error);
 /* Ends everything under way (each operation gets its last completion, calls that wait return cancelled),
  * gives memory and threads back, and the handle. Other handles of the node answer failed_precondition from
- * now on. Waits: for copies that run, which are short. Errors: wrong_process (nothing is done or freed). */
+ * now on. Waits: for copies that run, which are short; with a disk for close_write_down at most, while
+ * resident pages are written down. Errors: wrong_process (nothing is done or freed). */
 TIERCEL_API tiercel_status tiercel_node_close(tiercel_node* node, tiercel_error* error);
 /* Threading `caller`: does what is due, copies included, until nothing is or `budget_ns` is used up (at least
  * one step); *steps, when not NULL, is how many things it did. Under `control` it is not needed and does no
@@ -164,8 +168,10 @@ TIERCEL_API tiercel_status tiercel_keys_from_digests(const tiercel_namespace* ns
 
 /* ---- match ---- */
 /* Which prefix lengths can be restored; leases what the longest needs until the ticket is released, expires
- * (ticket_ttl) or its request ends. In this library the ticket is always ready. With a cq one completion
- * comes. Errors: resource_exhausted (tickets, requests or completions that wait). Cost: O(keys × classes). */
+ * (ticket_ttl) or its request ends. Ready at once, unless pages are brought up (may_promote): then it is
+ * pending until they are there, or the deadline has passed and what came by then counts. With a cq one
+ * completion comes, of status cancelled when the ticket ended before. Errors: resource_exhausted (tickets,
+ * requests or completions that wait). Cost: O(keys × classes). */
 TIERCEL_API tiercel_status tiercel_match(tiercel_namespace* ns, const tiercel_match_options* options,
                                          tiercel_ticket** ticket, tiercel_error* error);
 /* Per key: TIERCEL_OK, or TIERCEL_NOT_FOUND when that class of the page is not visible, in any tier. No
@@ -176,13 +182,15 @@ TIERCEL_API tiercel_status tiercel_exists(const tiercel_namespace* ns, uint32_t 
 TIERCEL_API uint64_t tiercel_ticket_id(const tiercel_ticket* ticket); /* in completions; 0 for NULL */
 TIERCEL_API tiercel_status tiercel_ticket_poll(const tiercel_ticket* ticket, tiercel_state* state,
                                                tiercel_error* error);
-/* Waits until the ticket is not pending. Errors: deadline_exceeded, cancelled. */
+/* Waits until the ticket is not pending. Errors: deadline_exceeded; cancelled: it ended before it was ready.
+ */
 TIERCEL_API tiercel_status tiercel_ticket_wait(const tiercel_ticket* ticket, uint64_t deadline_ns,
                                                tiercel_error* error);
-/* The answer stays readable when the ticket has ended. Errors of these four: unavailable: pending.
+/* The answer stays readable when the ticket has ended; of one that ended while it was pending it is length 0.
+ * Errors of these four: unavailable: pending.
  * lengths: ascending pages, always beginning with 0. resident: per class, pages of the query whose class-set
- * is in `tier` (unsupported for tiers that this library has not). reasons: every page beyond the longest
- * length, and the tail, exactly once. */
+ * is in `tier`, whatever other tiers have it (unsupported for tiers that the node has not). reasons: every
+ * page beyond the longest length, and the tail, exactly once. */
 TIERCEL_API tiercel_status tiercel_ticket_lengths(const tiercel_ticket* ticket, uint64_t* lengths,
                                                   uint64_t capacity, uint64_t* count, tiercel_error* error);
 TIERCEL_API tiercel_status tiercel_ticket_summary(const tiercel_ticket* ticket, tiercel_ticket_counts* counts,
@@ -368,7 +376,9 @@ TIERCEL_API tiercel_status tiercel_request_abort(tiercel_session* session, uint6
                                                  tiercel_error* error);
 
 /* ---- lifetime of pages; keys that are not resident are passed over; cost O(keys) unless said ---- */
-/* Brings pages up from lower tiers. Errors: unsupported: this library has none. */
+/* Brings pages up from lower tiers, ahead of a match; disk.h says how to read what came. Its only completion
+ * is `prefetched`. Errors: unsupported: the node has no lower tier; resource_exhausted; unavailable (switched
+ * off). Cost: O(keys). */
 TIERCEL_API tiercel_status tiercel_prefetch(tiercel_namespace* ns, const tiercel_prefetch_options* options,
                                             tiercel_operation** operation, tiercel_error* error);
 /* Not evicted for `ttl_ns` (1 at least); removal still removes. */
@@ -389,12 +399,12 @@ TIERCEL_API tiercel_status tiercel_invalidate(tiercel_namespace* ns, tiercel_err
  * on. O(1). */
 TIERCEL_API tiercel_status tiercel_set_weights_epoch(tiercel_form* form, uint64_t epoch,
                                                      tiercel_error* error);
-/* scope namespace: `ns` (form NULL); scope form: `form` (ns NULL). `tiers`: TIERCEL_TIER_ALL, or HOST, which
- * is all there is; without HOST: unsupported. Cost: O(1). */
+/* scope namespace: `ns` (form NULL); scope form: `form` (ns NULL). `tiers`: TIERCEL_TIER_ALL, or all tiers
+ * that the node has; fewer are unsupported: what is cleared above would come back from below. Cost: O(1). */
 TIERCEL_API tiercel_status tiercel_clear(tiercel_clear_scope scope, tiercel_namespace* ns, tiercel_form* form,
                                          tiercel_tier tiers, tiercel_error* error);
 /* Waits until the copies of every store and commit begun before have ended, and what they accepted is durable
- * in each persistent tier (this library has none). Errors: deadline_exceeded. */
+ * in each persistent tier. Errors: deadline_exceeded; with a disk what it says: unavailable, io_error. */
 TIERCEL_API tiercel_status tiercel_flush(tiercel_node* node, uint64_t deadline_ns, tiercel_error* error);
 /* Ends transfers and forgets all engine memory; cached bytes stay. `suspended` is the operation's completion:
  * the engine's memory is its own again. Options and operation may be NULL. Suspended already: completes at
@@ -434,5 +444,6 @@ TIERCEL_API tiercel_status tiercel_why(const tiercel_namespace* ns, const tierce
 }
 #endif
 /* NOLINTEND */
-#include <tiercel/host_pools.h> /* which needs all of the above */
+#include <tiercel/disk.h> /* which needs all of the above */
+#include <tiercel/host_pools.h>
 #endif

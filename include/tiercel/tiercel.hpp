@@ -262,7 +262,7 @@ class CompletionQueue {
   detail::Owned<tiercel_cq, tiercel_cq_release> handle_;
 };
 
-// A load, a store, a commit or a suspension. Destroying the handle does not end it.
+// A load, a store, a commit, a prefetch or a suspension. Destroying the handle does not end it.
 class Operation {
  public:
   Operation() = default;
@@ -286,6 +286,12 @@ class Operation {
   }
   Result<std::vector<tiercel_outcome>> store_outcomes() const {
     return detail::list_of<std::vector<tiercel_outcome>>(tiercel_store_outcomes, get());
+  }
+  Result<tiercel_prefetch_result> prefetch_result() const {
+    return detail::value_of<tiercel_prefetch_result>(tiercel_prefetch_result_read, get());
+  }
+  Result<std::vector<tiercel_miss>> prefetch_reasons() const {
+    return detail::list_of<std::vector<tiercel_miss>>(tiercel_prefetch_reasons, get());
   }
   // Memory is the caller's again only at the completion with the flag QUIET, or after wait(QUIESCENT).
   Status cancel() { return detail::call(tiercel_operation_cancel, get()); }
@@ -596,6 +602,15 @@ class Node {
   }
   Status resume() { return detail::call(tiercel_resume, get()); }
   Result<tiercel_stats> stats() const { return detail::value_of<tiercel_stats>(tiercel_stats_read, get()); }
+  Result<tiercel_disk_stats> disk_stats() const {
+    return detail::value_of<tiercel_disk_stats>(tiercel_disk_stats_read, get());
+  }
+  // For people.
+  Result<std::string> status_text() const { return detail::list_of<std::string>(tiercel_status_text, get()); }
+  // Ends the disk tier; close() does so by itself.
+  Result<tiercel_write_down> write_down(std::uint64_t deadline_ns) {
+    return detail::value_of<tiercel_write_down>(tiercel_node_write_down, get(), deadline_ns);
+  }
   Result<std::vector<tiercel_writer_info>> writers() const {
     return detail::list_of<std::vector<tiercel_writer_info>>(tiercel_writers_read, get());
   }

@@ -1,5 +1,6 @@
 /* Values of the C ABI of Tiercel: codes, kinds, option and result structs (those of reservations and commits
- * are in writers.h). Include tiercel.h, which says what the calls do with them.
+ * are in writers.h, those of the disk tier in disk.h). Include tiercel.h, which says what the calls do with
+ * them.
  *
  * Rules that hold for all of them:
  *   - Sizes, counts and lengths are 64 bits wide. Lengths and page numbers count whole pages; tokens and
@@ -135,6 +136,7 @@ enum {
  * Not 0 gives up: open ends with cancelled. */
 typedef int (*tiercel_progress)(void* context, uint64_t done, uint64_t total);
 
+struct tiercel_disk_options;
 /* Defaults and what is seen when one bites: docs/guide/defaults.md. */
 typedef struct tiercel_node_options {
   uint64_t size;
@@ -161,7 +163,8 @@ typedef struct tiercel_node_options {
   tiercel_threading threading;
   tiercel_memory_kind memory_kind;
   tiercel_host_mode host_mode;
-  uint64_t writer_grace_ns; /* from an outside writer's exit to the end of its reservations */
+  uint64_t writer_grace_ns;                /* from an outside writer's exit to the end of its reservations */
+  const struct tiercel_disk_options* disk; /* disk.h; NULL: no disk tier */
 } tiercel_node_options;
 
 typedef struct tiercel_session_options {
@@ -337,10 +340,10 @@ typedef struct tiercel_match_options {
   uint64_t limit_tokens;      /* reuse at most so many; no default: TIERCEL_NO_LIMIT, or prompt − 1 */
   uint64_t prompt_tokens;     /* of the whole prompt, so that its tail is counted; 0: not known */
   const tiercel_probe* probe; /* NULL: `other_identity` is never reported */
-  uint64_t deadline_ns;       /* 0: none of its own */
+  uint64_t deadline_ns;       /* for what is brought up; 0: the node's operation_deadline */
   tiercel_cq* cq;             /* NULL: no completion is wanted */
   uint64_t user_data;
-  uint32_t may_promote; /* not 0: pages may be brought up from lower tiers (this library has none) */
+  uint32_t may_promote; /* not 0: what only lower tiers have is brought up first, the ticket is pending */
   uint32_t no_touch;    /* not 0: a question only, no use of the pages found */
 } tiercel_match_options;
 
@@ -359,7 +362,7 @@ typedef struct tiercel_ticket_counts {
   uint64_t first_page, length; /* length: the longest restorable one, pages */
   uint64_t known_pages;        /* longest prefix whose required class-sets are all resident */
   uint64_t hit_tokens, missed_tokens;
-  uint64_t host_pages, disk_pages, remote_pages; /* pages of the hit by the tier that would serve them */
+  uint64_t host_pages, disk_pages, remote_pages; /* of the hit, by the tier that served them to this match */
 } tiercel_ticket_counts;
 
 typedef uint32_t tiercel_reason;
@@ -525,6 +528,7 @@ typedef struct tiercel_store_options {
   uint64_t user_data;
   uint32_t writer_pid; /* tiercel_reserve: the process that will write, if another one; 0: this one */
   uint32_t reserved;
+  uint64_t tell_lower; /* not 0: the completions `accepted` and `durable` are wanted, too */
 } tiercel_store_options;
 
 typedef uint32_t tiercel_offer_event;
@@ -552,17 +556,24 @@ typedef struct tiercel_request_options {
 } tiercel_request_options;
 
 typedef uint32_t tiercel_prefetch_policy;
-enum { TIERCEL_PREFETCH_BEST_EFFORT = 1, TIERCEL_PREFETCH_WAIT_COMPLETE = 2, TIERCEL_PREFETCH_TIMEOUT = 3 };
+enum {
+  TIERCEL_PREFETCH_BEST_EFFORT = 1, /* until it is cancelled, or its request asks (match) */
+  TIERCEL_PREFETCH_WAIT_COMPLETE = 2,
+  TIERCEL_PREFETCH_TIMEOUT = 3 /* until a time has passed that grows with the tokens asked for */
+};
 typedef struct tiercel_prefetch_options {
   uint64_t size;
   uint64_t request;
   const tiercel_key* keys;
   uint64_t key_count;
-  uint64_t deadline_ns;
+  uint64_t deadline_ns; /* at most so long, whatever the policy; 0: the node's operation_deadline */
   tiercel_cq* cq;
   uint64_t user_data;
   tiercel_prefetch_policy policy;
   uint32_t reserved;
+  uint64_t first_page;  /* of the keys */
+  const uint64_t* held; /* as in tiercel_match_options */
+  uint64_t held_count;
 } tiercel_prefetch_options;
 
 typedef uint32_t tiercel_clear_scope;
@@ -576,10 +587,10 @@ enum {
   TIERCEL_COMPLETION_LAYER = 3,       /* layered: `layer` of every page is verified and in place */
   TIERCEL_COMPLETION_SOURCE_FREE = 4, /* a store's sources were read: the engine may reuse them */
   TIERCEL_COMPLETION_VISIBLE = 5,     /* all pages of a store that will ever be visible are */
-  TIERCEL_COMPLETION_ACCEPTED = 6,    /* by `tier`; none comes in this library: there is no lower tier */
-  TIERCEL_COMPLETION_DURABLE = 7,     /* in `tier`; none comes in this library */
+  TIERCEL_COMPLETION_ACCEPTED = 6,    /* by `tier`, of a store with tell_lower; after `visible` */
+  TIERCEL_COMPLETION_DURABLE = 7,     /* in `tier`; after `accepted` */
   TIERCEL_COMPLETION_QUIESCENT = 8, /* what a deadline left running has ended: memory is the caller's again */
-  TIERCEL_COMPLETION_SUSPENDED = 9
+  TIERCEL_COMPLETION_SUSPENDED = 9  /* disk.h has more */
 };
 enum {
   TIERCEL_COMPLETION_LAST =
@@ -590,12 +601,13 @@ typedef struct tiercel_completion {
   uint64_t user_data;        /* as given to the call */
   uint64_t operation;        /* id of the operation or ticket */
   tiercel_operation* handle; /* as the call gave it out; NULL: not asked for, a ticket, or released since */
-  uint64_t length;           /* loaded, ticket: pages delivered or restorable */
+  uint64_t length;           /* loaded, ticket, prefetched: pages delivered or restorable; accepted, durable:
+                                class-sets of the store that `tier` has */
   uint64_t items_ok;         /* store: items committed or already present so far */
   uint64_t items;            /* store: items of the batch */
   tiercel_completion_kind kind;
   uint32_t flags;
-  tiercel_status status; /* of a load; ok for the rest: a store's items have outcomes of their own */
+  tiercel_status status; /* of a load, ticket, prefetch, accepted, durable; else ok: items have outcomes */
   uint32_t layer;
   tiercel_tier tier;
   uint32_t reserved;

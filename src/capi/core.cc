@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "base/check.h"
+#include "os/block_open.h"
 
 namespace tiercel::capi {
 
@@ -29,6 +30,8 @@ Duration duration_of(std::uint64_t nanoseconds) {
 Core::Core(const CoreOptions& options)
     : caller_drives_(options.caller_drives),
       off_(options.node.off),
+      has_disk_(options.disk.has_value()),
+      close_write_down_(options.disk ? options.disk->close_write_down : Duration(0)),
       memory_kind_(options.memory),
       live_(clock_, memory_) {
   if (options.copy_threads != 0) {
@@ -42,13 +45,20 @@ Core::Core(const CoreOptions& options)
 
 Result<std::shared_ptr<Core>> Core::open(const CoreOptions& options) {
   std::shared_ptr<Core> core(new Core(options));
-  TIERCEL_ASSIGN_OR_RETURN(const Grant grant, divide_grant(options.node));
+  NodeOptions node_options = options.node;
+  if (options.disk && !options.node.off) {
+    TIERCEL_RETURN_IF_ERROR(core->open_disk(*options.disk));
+    node_options.disk.host_bytes = core->log_->geometry().host_bytes;
+  }
+  TIERCEL_ASSIGN_OR_RETURN(const Grant grant, divide_grant(node_options));
   TIERCEL_RETURN_IF_ERROR(core->open_arena(options, grant));
   const std::uint64_t seed = options.seed != 0 ? options.seed : random_not_zero();
   TIERCEL_RETURN_IF_ERROR(core->open_index(grant, seed));
   World world{core->clock_, *core->executor_,   core->arena_->extents(), core->memory_,
-              seed,         core->index_.get(), &*core->readers_,        &core->processes_};
-  TIERCEL_ASSIGN_OR_RETURN(std::unique_ptr<Node> node, Node::open(options.node, world));
+              seed,         core->index_.get(), &*core->readers_};
+  world.processes = &core->processes_;
+  world.disk = core->log_.get();
+  TIERCEL_ASSIGN_OR_RETURN(std::unique_ptr<Node> node, Node::open(node_options, world));
   core->peek([&](Live& live) {
     live.node = std::move(node);
     const auto got = ::getrandom(live.instance.data(), live.instance.size(), 0);
@@ -56,6 +66,24 @@ Result<std::shared_ptr<Core>> Core::open(const CoreOptions& options) {
   });
   if (!options.caller_drives) core->control_ = std::thread([&c = *core] { c.control_loop(); });
   return core;
+}
+
+Status Core::open_disk(const CoreDisk& wanted) {
+  BlockDeviceOptions options;
+  options.file.path = wanted.path;
+  options.file.bytes = wanted.bytes;
+  options.file.create = wanted.bytes != 0;
+  options.file.progress = wanted.progress;
+  auto drive = open_block_device(options);
+  if (!drive) return drive.error();
+  drive_ = std::move(drive->device);
+  if (Status status = wake_.watch(drive->end_fd); !status.ok()) return status;
+  Digest uuid{};
+  TIERCEL_CHECK(::getrandom(uuid.data(), uuid.size(), 0) == static_cast<ssize_t>(uuid.size()));
+  auto log = DiskLog::open(wanted.log, *drive_, clock_, uuid);
+  if (!log) return log.error();
+  log_ = std::move(*log);
+  return {};
 }
 
 Status Core::open_arena(const CoreOptions& options, const Grant& grant) {
@@ -96,6 +124,18 @@ Status Core::open_index(const Grant& grant, std::uint64_t seed) {
 
 Core::~Core() { close(); }
 
+bool Core::disk_open(const Live& live) const { return log_ != nullptr && !live.disk_closed; }
+
+WriteDown Core::write_down(Live& live, Duration at_most) {
+  WriteDown done = live.node->write_down(at_most);
+  live.disk_closed = true;
+  settle(live);
+  live.cancel_descents();
+  live.cancel_flushes();
+  settle(live);
+  return done;
+}
+
 Answer Core::closed() { return {TIERCEL_FAILED_PRECONDITION, "the node was closed; open another"}; }
 
 std::size_t Core::settle(Live& live) {
@@ -134,6 +174,12 @@ void Core::expect(std::uint64_t deadline_ns, Live& live) {
   wake_.raise();
 }
 
+void Core::wait_a_turn() {
+  if (has_disk_ && !off_) return wake_.wait(kTurn);
+  const MutexLock lock(mutex_);
+  changed_.wait_for(mutex_, kTurn);
+}
+
 void Core::control_loop() {
   for (;;) {
     while (drive(kTurn) != 0) {
@@ -157,6 +203,7 @@ bool Core::close_begins() {
   sessions.reserve(live_.sessions.size());
   for (const auto& [id, info] : live_.sessions) sessions.push_back(id);
   for (const SessionId session : sessions) static_cast<void>(live_.node->close_session(session).ok());
+  live_.cancel_flushes();
   settle(live_);
   return true;
 }
@@ -164,8 +211,8 @@ bool Core::close_begins() {
 void Core::close() {
   if (!close_begins()) return;
   const Answer ended = wait(TIERCEL_FOREVER, [](Live& live) -> std::optional<Answer> {
-    if (live.operations_under_way() == 0) return Answer{};
-    return std::nullopt;
+    if (live.copies_under_way() || live.node->stats().disk_reading_bytes != 0) return std::nullopt;
+    return Answer{};
   });
   static_cast<void>(ended.ok());
   {
@@ -176,7 +223,10 @@ void Core::close() {
   if (control_.joinable()) control_.join();
   {
     const MutexLock lock(mutex_);
+    if (disk_open(live_)) static_cast<void>(write_down(live_, close_write_down_));
     live_.node.reset();
+    log_.reset();
+    drive_.reset();
   }
   changed_.notify_all();
   // Another caller may be inside drive() and look for copies once more: its queue stays.

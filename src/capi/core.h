@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -17,10 +18,12 @@
 #include "capi/engine_memory.h"
 #include "capi/executors.h"
 #include "capi/live.h"
+#include "disk/disk_log.h"
 #include "index/compact_index.h"
 #include "index/lease_table.h"
 #include "memory/mapped_arena.h"
 #include "node/node.h"
+#include "os/block_device.h"
 #include "os/clock.h"
 #include "os/processes.h"
 #include "os/thread_annotations.h"
@@ -30,8 +33,18 @@ namespace tiercel::capi {
 // Of the ABI's nanoseconds; what is beyond the end of time counts as it.
 Duration duration_of(std::uint64_t nanoseconds);
 
+// A disk tier below the node.
+struct CoreDisk {
+  std::string path;
+  std::uint64_t bytes = 0;  // of the file or drive; 0: as many as it has
+  DiskLogOptions log;
+  Duration close_write_down = std::chrono::seconds(10);
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // while room is claimed
+};
+
 struct CoreOptions {
   NodeOptions node;
+  std::optional<CoreDisk> disk;
   std::uint64_t seed = 0;      // 0: a random one
   bool caller_drives = false;  // no control thread
   unsigned copy_threads = 0;   // 0: copies run inside drive()
@@ -43,7 +56,7 @@ struct CoreOptions {
 
 class Core final {
  public:
-  // Errors: those of Node::open and of MappedArena::open.
+  // Errors: those of Node::open, of MappedArena::open and of what the disk needs.
   static Result<std::shared_ptr<Core>> open(const CoreOptions& options);
   ~Core();
   Core(const Core&) = delete;
@@ -82,10 +95,7 @@ class Core final {
         if (now >= end) return {TIERCEL_DEADLINE_EXCEEDED, "the deadline passed; wait again"};
         if (idle) changed_.wait_for(mutex_, std::min<Duration>(end - now, kTick));
       }
-      if (!idle && drive(kTurn) == 0) {
-        const MutexLock lock(mutex_);
-        changed_.wait_for(mutex_, kTurn);
-      }
+      if (!idle && drive(kTurn) == 0) wait_a_turn();
     }
   }
   // Copies, where no thread runs them, and the node's own work, for so long, one step at least. Returns: how
@@ -93,9 +103,17 @@ class Core final {
   std::uint64_t drive(Duration budget) TIERCEL_EXCLUDES(mutex_);
   // A deadline that may come before the control thread would look again.
   void expect(std::uint64_t deadline_ns, Live& live);
+  // Work for the drive was begun: the control thread is to look at it now.
+  void look_now() { wake_.raise(); }
+  bool disk_open(const Live& live) const;  // not switched off, not written down already
+  // Null: no disk, or switched off. Requires: the lock is held, the node is not closed.
+  const DiskStats* disk_stats() const { return log_ != nullptr ? &log_->stats() : nullptr; }
+  // Ends the disk tier. Requires: disk_open().
+  WriteDown write_down(Live& live, Duration at_most);
 
   Time now() const { return clock_.now(); }
   bool off() const { return off_; }
+  bool has_disk() const { return has_disk_; }  // was opened with one, also when it is switched off
   EngineMemory& memory() { return memory_; }
   // Requires: the node is not closed.
   MappedArena& arena() { return *arena_; }
@@ -107,6 +125,7 @@ class Core final {
   static constexpr Duration kTurn = std::chrono::milliseconds(1);
 
   explicit Core(const CoreOptions& options);
+  Status open_disk(const CoreDisk& wanted);
   Status open_arena(const CoreOptions& options, const Grant& grant);
   Status open_index(const Grant& grant, std::uint64_t seed);
   static Answer closed();
@@ -114,6 +133,7 @@ class Core final {
   std::size_t step() TIERCEL_EXCLUDES(mutex_);
   bool close_begins() TIERCEL_EXCLUDES(mutex_);
   void control_loop() TIERCEL_EXCLUDES(mutex_);
+  void wait_a_turn() TIERCEL_EXCLUDES(mutex_);
 
   // Constant after open.
   SteadyClock clock_;
@@ -122,9 +142,13 @@ class Core final {
   Wake wake_;
   const bool caller_drives_;
   const bool off_;
+  const bool has_disk_;
+  const Duration close_write_down_;
   const MappingKind memory_kind_;
   PageKind page_kind_ = PageKind::kUnknown;
   std::optional<MappedArena> arena_;
+  std::unique_ptr<BlockDevice> drive_;  // of the log; reads and writes the arena where it stands
+  std::unique_ptr<DiskLog> log_;
   std::unique_ptr<CompactIndex> index_;  // in the arena, as the lease table is
   std::optional<LeaseTable> readers_;
   std::unique_ptr<Executor> executor_;

@@ -9,20 +9,32 @@
 #include <deque>
 #include <memory>
 
+#include "base/status.h"
 #include "os/clock.h"
 #include "os/executor.h"
 #include "os/thread_annotations.h"
 
 namespace tiercel::capi {
 
-// A flag that one thread waits for and others raise.
+// A flag that threads wait for and others raise.
 class Wake final {
  public:
-  void raise();
+  Wake() = default;
+  ~Wake();
+  Wake(const Wake&) = delete;
+  Wake& operator=(const Wake&) = delete;
+  // It is also up while this descriptor is readable. Requires: once, before anybody raises it or waits.
+  // Errors: resource_exhausted: no descriptor left.
+  Status watch(int fd);
+  void raise() TIERCEL_EXCLUDES(mutex_);
   // Returns when it was raised since the last return, or after so long. Lowers it.
-  void wait(Duration at_most);
+  void wait(Duration at_most) TIERCEL_EXCLUDES(mutex_);
 
  private:
+  bool lower() TIERCEL_REQUIRES(mutex_);  // whether it was up
+
+  int watched_ = -1;  // of our own
+  int fd_ = -1;       // readable while it is up, where something is watched
   Mutex mutex_;
   std::condition_variable_any raised_;
   bool up_ TIERCEL_GUARDED_BY(mutex_) = false;

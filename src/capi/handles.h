@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -119,6 +120,7 @@ struct tiercel_reservation {
   };
   std::vector<Item> items;
   bool ended = false;  // committed or aborted; behind the core's lock
+  bool tells_lower = false;
   // By class and layout, made when first asked for; behind the core's lock.
   mutable std::map<std::pair<std::uint32_t, std::string>,
                    std::shared_ptr<const std::vector<tiercel::capi::NamedRun>>>
@@ -181,6 +183,7 @@ std::vector<Key> keys_of(std::span<const tiercel_key> keys);
 Answer register_pool(const tiercel_form& form, const DevicePool& pool);
 
 tiercel_page_kind page_kind_of(PageKind kind);
+std::vector<tiercel_miss> misses_of(std::span<const Miss> misses);
 
 // An operation that is about to be begun: its handle is made before, so that nothing fails after.
 class Start final {

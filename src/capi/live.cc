@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <tiercel/disk.h>
+
 namespace tiercel::capi {
 
 namespace {
@@ -32,7 +34,10 @@ void Live::begin(const std::shared_ptr<Operation>& op) {
     op->sources.clear();
     become_quiescent(*op);
     give(op, TIERCEL_COMPLETION_SOURCE_FREE, false);
-    give(op, TIERCEL_COMPLETION_VISIBLE, true);
+    give(op, TIERCEL_COMPLETION_VISIBLE, !op->tells_lower);
+    if (!op->tells_lower) return;
+    give(op, TIERCEL_COMPLETION_ACCEPTED, false);
+    give(op, TIERCEL_COMPLETION_DURABLE, true);
   }
 }
 
@@ -66,16 +71,23 @@ void Live::give(const std::shared_ptr<Operation>& op, tiercel_completion_kind ki
   completion.operation = op->id;
   completion.kind = kind;
   completion.layer = layer;
-  completion.tier = TIERCEL_TIER_HOST;
+  const bool lower = kind == TIERCEL_COMPLETION_ACCEPTED || kind == TIERCEL_COMPLETION_DURABLE;
+  completion.tier = lower ? TIERCEL_TIER_DISK : TIERCEL_TIER_HOST;
   if (last) completion.flags |= TIERCEL_COMPLETION_LAST;
   if (op->quiescent) completion.flags |= TIERCEL_COMPLETION_QUIET;
   if (op->kind == OperationKind::kLoad && (op->given & bit(TIERCEL_COMPLETION_LOADED)) != 0) {
     completion.length = op->load.length;
     completion.status = static_cast<tiercel_status>(op->load.status.code);
   }
+  if (op->kind == OperationKind::kPrefetch) {
+    completion.length = op->prefetch.length;
+    completion.status = static_cast<tiercel_status>(op->prefetch.status.code);
+  }
   if (op->kind == OperationKind::kStore) {
     completion.items = op->outcomes.size();
     completion.items_ok = items_ok(*op);
+    if (lower) completion.length = op->class_sets;
+    if (lower) completion.status = static_cast<tiercel_status>(op->lower.code);
   }
   op->cq->push(completion, op);
 }
@@ -84,7 +96,8 @@ void Live::take_store(const std::shared_ptr<Operation>& op, Completion& completi
   op->outcomes = std::move(completion.store);
   const bool visible = completion.kind == CompletionKind::kVisible;
   if (visible || completion.quiescent) become_quiescent(*op);
-  give(op, visible ? TIERCEL_COMPLETION_VISIBLE : TIERCEL_COMPLETION_SOURCE_FREE, visible);
+  give(op, visible ? TIERCEL_COMPLETION_VISIBLE : TIERCEL_COMPLETION_SOURCE_FREE,
+       visible && !op->tells_lower);
 }
 
 void Live::take_completion(Completion& completion) {
@@ -109,7 +122,26 @@ void Live::take_completion(Completion& completion) {
       become_quiescent(*op);
       give(op, TIERCEL_COMPLETION_QUIESCENT, op->kind == OperationKind::kLoad);
       break;
+    case CompletionKind::kPrefetched:
+      op->prefetch = std::move(completion.prefetch.value());
+      become_quiescent(*op);
+      give(op, TIERCEL_COMPLETION_PREFETCHED, true);
+      break;
+    case CompletionKind::kAccepted:
+      op->class_sets = completion.class_sets;
+      give(op, TIERCEL_COMPLETION_ACCEPTED, false);
+      break;
+    case CompletionKind::kDurable:
+      op->class_sets = completion.class_sets;
+      give(op, TIERCEL_COMPLETION_DURABLE, true);
+      break;
+    case CompletionKind::kFlushed:
+      op->flushed = std::move(completion.status);
+      op->last = true;
+      ++given_;
+      break;
     case CompletionKind::kSuspended:
+    case CompletionKind::kMatched:
       break;
   }
   if (op->last) operations_.erase(op->id);
@@ -136,13 +168,92 @@ void Live::all_suspended() {
   }
 }
 
+void Live::cancel_flushes() {
+  for (auto at = operations_.begin(); at != operations_.end();) {
+    const std::shared_ptr<Operation> op = at->second;
+    if (op->kind != OperationKind::kFlush) {
+      ++at;
+      continue;
+    }
+    op->flushed = {Code::kCancelled, "flush: the disk was closed meanwhile"};
+    op->last = true;
+    ++given_;
+    at = operations_.erase(at);
+  }
+}
+
+void Live::cancel_descents() {
+  for (auto at = operations_.begin(); at != operations_.end();) {
+    const std::shared_ptr<Operation> op = at->second;
+    if (!op->tells_lower || (op->given & bit(TIERCEL_COMPLETION_VISIBLE)) == 0) {
+      ++at;
+      continue;
+    }
+    op->lower = {Code::kCancelled, "the disk was closed before it was durable"};
+    if ((op->given & bit(TIERCEL_COMPLETION_ACCEPTED)) == 0) give(op, TIERCEL_COMPLETION_ACCEPTED, false);
+    give(op, TIERCEL_COMPLETION_DURABLE, true);
+    at = operations_.erase(at);
+  }
+}
+
+bool Live::copies_under_way() const {
+  return !suspensions_.empty() || std::any_of(operations_.begin(), operations_.end(), [](const auto& entry) {
+    const Operation& op = *entry.second;
+    const bool visible = (op.given & bit(TIERCEL_COMPLETION_VISIBLE)) != 0;
+    return op.kind != OperationKind::kFlush && !(op.tells_lower && visible);
+  });
+}
+
 std::size_t Live::route() {
   for (Completion& completion : node->drain_completions())
-    if (completion.kind == CompletionKind::kSuspended)
+    if (completion.kind == CompletionKind::kSuspended) {
       all_suspended();
-    else
+    } else if (completion.kind == CompletionKind::kMatched) {
+      if (const auto at = pending_.find(completion.ticket); at != pending_.end()) {
+        answer_ticket(*at->second, node->ticket(completion.ticket));
+        pending_.erase(at);
+      }
+    } else {
       take_completion(completion);
+    }
   return std::exchange(given_, 0);
+}
+
+// ---- tickets ----
+
+void Live::begin(const std::shared_ptr<Ticket>& ticket) {
+  const TicketView& view = *node->ticket(ticket->id);
+  tickets.emplace(ticket->id, ticket);
+  if (view.pending)
+    pending_.emplace(ticket->id, ticket);
+  else
+    answer_ticket(*ticket, &view);
+}
+
+// `view`: null: it has ended.
+void Live::answer_ticket(Ticket& ticket, const TicketView* view) {
+  ++given_;
+  if (view != nullptr) {
+    ticket.view = *view;
+  } else {
+    ticket.view = {};
+    ticket.view.lengths = {0};
+    ticket.view.resident.resize(ticket.form->form.classes.size());
+    ticket.view.on_disk.resize(ticket.form->form.classes.size());
+    ticket.status = {Code::kCancelled, "the ticket ended before it was ready; match again"};
+  }
+  ticket.view.pending = false;
+  ticket.answered.store(true, std::memory_order_release);
+  if (ticket.cq == nullptr) return;
+  tiercel_completion completion{};
+  completion.user_data = ticket.user_data;
+  completion.operation = ticket.id.value();
+  completion.length = ticket.view.length;
+  completion.kind = TIERCEL_COMPLETION_TICKET;
+  completion.flags = TIERCEL_COMPLETION_LAST | TIERCEL_COMPLETION_QUIET;
+  completion.status = static_cast<tiercel_status>(ticket.status.code);
+  completion.tier = TIERCEL_TIER_HOST;
+  ticket.cq->push(completion, nullptr);
 }
 
 // ---- requests ----
@@ -193,7 +304,8 @@ std::size_t Live::expire_requests() {
 Time Live::next_due() {
   const Time now = clock_.now();
   while (!deadlines_.empty() && deadlines_.top() <= now) deadlines_.pop();
-  const Time tick = later(now, kTick);
+  Time tick = later(now, kTick);
+  if (node != nullptr && node->disk() != nullptr) tick = std::min(tick, node->disk()->next_due());
   return deadlines_.empty() ? tick : std::min(tick, deadlines_.top());
 }
 

@@ -28,7 +28,7 @@
 
 namespace tiercel::capi {
 
-enum class OperationKind : std::uint8_t { kLoad, kStore, kSuspend };
+enum class OperationKind : std::uint8_t { kLoad, kStore, kSuspend, kPrefetch, kFlush };
 
 // A slot of registered memory that a store reads.
 struct SourceSlot {
@@ -55,14 +55,26 @@ struct Operation {
   std::vector<StoreOutcome> outcomes;
   std::vector<SourceSlot> sources;   // until quiescent
   std::vector<BroughtSlot> brought;  // until quiescent
+  bool tells_lower = false;          // `visible` is not its last completion
+  std::uint64_t class_sets = 0;      // of it, that the disk has
+  Status lower;                      // cancelled: the disk was closed before
+  // Prefetch.
+  PrefetchResult prefetch;
+  // Flush.
+  Status flushed;
 };
 
 struct Ticket {
   TicketId id;
   SessionId session;
   std::shared_ptr<const FormTable> form;
-  TicketView view;
   std::uint32_t handles = 0;
+  std::shared_ptr<CompletionQueue> cq;  // where its answer is told; may be null
+  std::uint64_t user_data = 0;
+  // From then on the two below are constant and may be read without the lock.
+  std::atomic<bool> answered{false};
+  TicketView view;
+  Status status;  // cancelled: it ended before it was ready
 };
 
 // How one class and shard of a form is given its memory.
@@ -82,6 +94,7 @@ class Live final {
 
   std::unique_ptr<Node> node;  // null once closed
   bool closing = false;        // no new call gets in
+  bool disk_closed = false;    // written down
   std::array<std::byte, 16> instance{};
   std::map<SessionId, SessionInfo> sessions;
   std::map<FormId, std::shared_ptr<const FormTable>> forms;  // shared with the handles of each
@@ -95,12 +108,20 @@ class Live final {
   // -- operations --
   // With nothing left to do for the node: completes at once. Requires: op.id is the node's, or 0 for none.
   void begin(const std::shared_ptr<Operation>& op);
-  std::size_t operations_under_way() const { return operations_.size() + suspensions_.size(); }
+  // Whether anything but the disk has still to do with what was begun.
+  bool copies_under_way() const;
   std::vector<std::shared_ptr<Operation>> stores_under_way() const;
   bool reads(const SourceSlot& source) const { return sources_.contains(source); }
   void give_back(const std::vector<BroughtSlot>& slots);
   // Takes the node's completions. Returns: how many, those of suspend() included.
   std::size_t route();
+  // Flushes, and stores that wait for the disk alone, end as cancelled: nobody may wait for a drive for ever.
+  void cancel_flushes();
+  void cancel_descents();
+
+  // -- tickets --
+  // Of a match just made. With a view that is pending no more it is answered at once.
+  void begin(const std::shared_ptr<Ticket>& ticket);
   // Of an operation begun before; complete at once where all is quiet already.
   void suspend();
   void resume();
@@ -132,6 +153,7 @@ class Live final {
   void become_quiescent(Operation& op);
   void take_completion(Completion& completion);
   void take_store(const std::shared_ptr<Operation>& op, Completion& completion);
+  void answer_ticket(Ticket& ticket, const TicketView* view);
   void all_suspended();
   void forget(std::map<RequestKey, KnownRequest>::iterator at);
 
@@ -139,6 +161,7 @@ class Live final {
   EngineMemory& memory_;
   std::unordered_map<std::uint64_t, std::shared_ptr<Operation>> operations_;
   std::vector<std::shared_ptr<Operation>> suspensions_;
+  std::map<TicketId, std::shared_ptr<Ticket>> pending_;
   bool suspended_ = false;         // suspend() was called last, not resume()
   bool quiet_ = false;             // its end was told
   std::size_t given_ = 0;          // completions since the last route()

@@ -37,12 +37,21 @@ Answer read_match(const tiercel_namespace& ns, const tiercel_match_options& give
   query.limit_tokens = given.limit_tokens;
   query.prompt_tokens = given.prompt_tokens;
   query.touch = given.no_touch == 0;
+  query.may_promote = given.may_promote != 0;
+  if (given.deadline_ns != 0) query.deadline = duration_of(given.deadline_ns);
   constexpr tiercel_probe kNone{};
   if (given.probe != nullptr && std::memcmp(given.probe, &kNone, sizeof kNone) != 0) {
     const auto bytes = std::as_bytes(std::span(given.probe->bytes));
     query.probe = Probe{{load_le<std::uint64_t>(bytes.data()), load_le<std::uint64_t>(bytes.data() + 8)}};
   }
   return {};
+}
+
+// Before its answer is read.
+Answer check_answered(const tiercel_ticket* ticket) {
+  TIERCEL_RETURN_UNLESS_OK(check(ticket));
+  if (ticket->ticket->answered.load(std::memory_order_acquire)) return {};
+  return {TIERCEL_UNAVAILABLE, "the ticket is pending; wait for it"};
 }
 
 std::unique_ptr<tiercel_ticket> ticket_handle(const std::shared_ptr<Core>& core,
@@ -54,6 +63,21 @@ std::unique_ptr<tiercel_ticket> ticket_handle(const std::shared_ptr<Core>& core,
 }
 
 }  // namespace
+
+std::vector<tiercel_miss> tiercel::capi::misses_of(std::span<const Miss> misses) {
+  std::vector<tiercel_miss> out;
+  for (const Miss& miss : misses) {
+    tiercel_miss& to = out.emplace_back(tiercel_miss{});
+    to.first_page = miss.first_page;
+    to.pages = miss.pages;
+    to.tokens = miss.tokens;
+    to.when_ns = static_cast<std::uint64_t>(miss.when.count());
+    to.by = miss.by.value();
+    to.reason = static_cast<tiercel_reason>(miss.reason);
+    write_text(miss.field, to.field);
+  }
+  return out;
+}
 
 tiercel_status tiercel_match(tiercel_namespace* ns, const tiercel_match_options* options,
                              tiercel_ticket** ticket, tiercel_error* error) {
@@ -76,6 +100,8 @@ tiercel_status tiercel_match(tiercel_namespace* ns, const tiercel_match_options*
     made.session = ns->session;
     made.form = ns->table;
     made.handles = 1;
+    if (given.cq != nullptr) made.cq = given.cq->queue;
+    made.user_data = given.user_data;
     TIERCEL_RETURN_UNLESS_OK(ns->core->locked([&](Live& live) -> Answer {
       RequestName request(live, ns->session, given.request);
       call.query.request = request.id();
@@ -83,20 +109,12 @@ tiercel_status tiercel_match(tiercel_namespace* ns, const tiercel_match_options*
       if (!id) return id.error();
       request.keep();
       made.id = *id;
-      made.view = *live.node->ticket(*id);
-      live.tickets.emplace(*id, handle->ticket);
+      live.begin(handle->ticket);
+      if (made.answered.load()) return {};
+      ns->core->look_now();
+      ns->core->expect(given.deadline_ns, live);
       return {};
     }));
-    if (given.cq != nullptr) {
-      tiercel_completion completion{};
-      completion.user_data = given.user_data;
-      completion.operation = made.id.value();
-      completion.length = made.view.length;
-      completion.kind = TIERCEL_COMPLETION_TICKET;
-      completion.flags = TIERCEL_COMPLETION_LAST | TIERCEL_COMPLETION_QUIET;
-      completion.tier = TIERCEL_TIER_HOST;
-      given.cq->queue->push(completion, nullptr);
-    }
     *ticket = handle.release();
     return {};
   });
@@ -132,7 +150,9 @@ tiercel_status tiercel_ticket_poll(const tiercel_ticket* ticket, tiercel_state* 
     TIERCEL_RETURN_UNLESS_OK(check_out("ticket_poll: state", state));
     ticket->core->peek([&](Live& live) {
       const bool open = live.node != nullptr && live.node->ticket(ticket->ticket->id) != nullptr;
-      *state = open ? TIERCEL_STATE_READY : TIERCEL_STATE_ENDED;
+      *state = !open                             ? TIERCEL_STATE_ENDED
+               : ticket->ticket->answered.load() ? TIERCEL_STATE_READY
+                                                 : TIERCEL_STATE_PENDING;
     });
     return {};
   });
@@ -141,15 +161,19 @@ tiercel_status tiercel_ticket_poll(const tiercel_ticket* ticket, tiercel_state* 
 tiercel_status tiercel_ticket_wait(const tiercel_ticket* ticket, uint64_t deadline_ns, tiercel_error* error) {
   return answer(error, [&]() -> Answer {
     TIERCEL_RETURN_UNLESS_OK(check(ticket));
-    static_cast<void>(deadline_ns);  // one tier: a ticket is answered when it is made
-    return {};
+    const Ticket& waited = *ticket->ticket;
+    const auto answered = [&] { return waited.answered.load(std::memory_order_acquire); };
+    if (answered()) return Answer(waited.status);
+    return ticket->core->wait(deadline_ns, [&](Live&) -> std::optional<Answer> {
+      return answered() ? std::optional(Answer(waited.status)) : std::nullopt;
+    });
   });
 }
 
 tiercel_status tiercel_ticket_lengths(const tiercel_ticket* ticket, uint64_t* lengths, uint64_t capacity,
                                       uint64_t* count, tiercel_error* error) {
   return answer(error, [&]() -> Answer {
-    TIERCEL_RETURN_UNLESS_OK(check(ticket));
+    TIERCEL_RETURN_UNLESS_OK(check_answered(ticket));
     return write_list<std::uint64_t>("ticket_lengths", ticket->ticket->view.lengths, lengths, capacity,
                                      count);
   });
@@ -158,7 +182,7 @@ tiercel_status tiercel_ticket_lengths(const tiercel_ticket* ticket, uint64_t* le
 tiercel_status tiercel_ticket_summary(const tiercel_ticket* ticket, tiercel_ticket_counts* counts,
                                       tiercel_error* error) {
   return answer(error, [&]() -> Answer {
-    TIERCEL_RETURN_UNLESS_OK(check(ticket));
+    TIERCEL_RETURN_UNLESS_OK(check_answered(ticket));
     const TicketView& view = ticket->ticket->view;
     tiercel_ticket_counts out{};
     out.first_page = view.first_page;
@@ -166,7 +190,9 @@ tiercel_status tiercel_ticket_summary(const tiercel_ticket* ticket, tiercel_tick
     out.known_pages = view.known_pages;
     out.hit_tokens = view.hit_tokens;
     out.missed_tokens = view.missed_tokens;
-    out.host_pages = view.length > view.first_page ? view.length - view.first_page : 0;
+    const std::uint64_t hit = view.length > view.first_page ? view.length - view.first_page : 0;
+    out.disk_pages = std::min(view.promoted_pages, hit);
+    out.host_pages = hit - out.disk_pages;
     return write_sized("ticket_summary", out, counts);
   });
 }
@@ -174,31 +200,24 @@ tiercel_status tiercel_ticket_summary(const tiercel_ticket* ticket, tiercel_tick
 tiercel_status tiercel_ticket_resident(const tiercel_ticket* ticket, tiercel_tier tier, uint64_t* pages,
                                        uint64_t capacity, uint64_t* count, tiercel_error* error) {
   return answer(error, [&]() -> Answer {
-    TIERCEL_RETURN_UNLESS_OK(check(ticket));
-    if (tier == TIERCEL_TIER_DISK || tier == TIERCEL_TIER_REMOTE)
-      return unsupported("ticket_resident: this library has no tier below the host");
-    if (tier != TIERCEL_TIER_HOST) return invalid(fmt::format("ticket_resident: {} is not one tier", tier));
-    return write_list<std::uint64_t>("ticket_resident", ticket->ticket->view.resident, pages, capacity,
-                                     count);
+    TIERCEL_RETURN_UNLESS_OK(check_answered(ticket));
+    if (tier == TIERCEL_TIER_REMOTE || (tier == TIERCEL_TIER_DISK && !ticket->core->has_disk()))
+      return unsupported("ticket_resident: the node has no such tier");
+    if (tier != TIERCEL_TIER_HOST && tier != TIERCEL_TIER_DISK)
+      return invalid(fmt::format("ticket_resident: {} is not one tier", tier));
+    const TicketView& view = ticket->ticket->view;
+    std::vector<std::uint64_t> there = tier == TIERCEL_TIER_DISK ? view.on_disk : view.resident;
+    there.resize(ticket->ticket->form->form.classes.size());  // of a disk that is switched off: none
+    return write_list<std::uint64_t>("ticket_resident", there, pages, capacity, count);
   });
 }
 
 tiercel_status tiercel_ticket_reasons(const tiercel_ticket* ticket, tiercel_miss* misses, uint64_t capacity,
                                       uint64_t* count, tiercel_error* error) {
   return answer(error, [&]() -> Answer {
-    TIERCEL_RETURN_UNLESS_OK(check(ticket));
-    std::vector<tiercel_miss> out;
-    for (const Miss& miss : ticket->ticket->view.missed) {
-      tiercel_miss& to = out.emplace_back(tiercel_miss{});
-      to.first_page = miss.first_page;
-      to.pages = miss.pages;
-      to.tokens = miss.tokens;
-      to.when_ns = static_cast<std::uint64_t>(miss.when.count());
-      to.by = miss.by.value();
-      to.reason = static_cast<tiercel_reason>(miss.reason);
-      write_text(miss.field, to.field);
-    }
-    return write_list<tiercel_miss>("ticket_reasons", out, misses, capacity, count);
+    TIERCEL_RETURN_UNLESS_OK(check_answered(ticket));
+    return write_list<tiercel_miss>("ticket_reasons", misses_of(ticket->ticket->view.missed), misses,
+                                    capacity, count);
   });
 }
 
@@ -206,7 +225,7 @@ tiercel_status tiercel_snapshot_advice(tiercel_ticket* ticket, const tiercel_adv
                                        uint64_t* lengths, uint64_t capacity, uint64_t* count,
                                        tiercel_error* error) {
   return answer(error, [&]() -> Answer {
-    TIERCEL_RETURN_UNLESS_OK(check(ticket));
+    TIERCEL_RETURN_UNLESS_OK(check_answered(ticket));
     tiercel_advice_options given{};
     TIERCEL_RETURN_UNLESS_OK(read_options("snapshot_advice", options, given));
     AdviceQuery query;

@@ -4,6 +4,7 @@
 
 #include <tiercel/tiercel.h>
 
+#include "capi/disk_calls.h"
 #include "capi/handles.h"
 #include "capi/options.h"
 
@@ -62,8 +63,7 @@ Answer read_kinds(const tiercel_node_options& given, NodeOptions& node) {
   TIERCEL_RETURN_UNLESS_OK(check_enum("threading", given.threading, 0, TIERCEL_THREADING_CALLER));
   TIERCEL_RETURN_UNLESS_OK(check_enum("memory_kind", given.memory_kind, 0, TIERCEL_MEMORY_SHARED));
   TIERCEL_RETURN_UNLESS_OK(check_enum("host_mode", given.host_mode, 0, TIERCEL_HOST_NONE));
-  if (given.host_mode > TIERCEL_HOST_CACHE)
-    return unsupported("open: host_mode: this library has no tier below the host; use `cache`");
+  if (given.host_mode > TIERCEL_HOST_CACHE) return unsupported("open: host_mode: only `cache` is built");
   return {};
 }
 
@@ -115,7 +115,7 @@ Answer read_node_options(const tiercel_node_options* options, CoreOptions& core)
                         std::uint64_t done, std::uint64_t total) { return call(context, done, total) != 0; };
   core.caller_drives = given.threading == TIERCEL_THREADING_CALLER;
   core.copy_threads = given.copy_threads != 0 ? given.copy_threads : (core.caller_drives ? 0 : 1);
-  return {};
+  return read_disk_options(given.disk, core);
 }
 
 }  // namespace

@@ -16,14 +16,16 @@ static_assert(static_cast<int>(ItemOutcome::kNotDelivered) == TIERCEL_ENTRY_NOT_
 bool given(const Operation& op, tiercel_completion_kind kind) { return (op.given >> kind & 1) != 0; }
 
 // Whether the operation can have such a completion at all.
-Answer check_until(const Operation& op, tiercel_completion_kind until) {
-  TIERCEL_RETURN_UNLESS_OK(check_enum("operation_wait: until", until, 0, TIERCEL_COMPLETION_SUSPENDED));
-  if (until == TIERCEL_COMPLETION_ACCEPTED || until == TIERCEL_COMPLETION_DURABLE)
-    return unsupported("operation_wait: this library has no tier below the host");
+Answer check_until(const Operation& op, tiercel_completion_kind until, bool has_disk) {
+  TIERCEL_RETURN_UNLESS_OK(check_enum("operation_wait: until", until, 0, TIERCEL_COMPLETION_PREFETCHED));
+  const bool lower = until == TIERCEL_COMPLETION_ACCEPTED || until == TIERCEL_COMPLETION_DURABLE;
+  if (lower && !has_disk) return unsupported("operation_wait: the node has no tier below the host");
   const bool fits = until == 0 || until == TIERCEL_COMPLETION_QUIESCENT ||
                     (op.kind == OperationKind::kLoad && until == TIERCEL_COMPLETION_LOADED) ||
                     (op.kind == OperationKind::kStore &&
                      (until == TIERCEL_COMPLETION_SOURCE_FREE || until == TIERCEL_COMPLETION_VISIBLE)) ||
+                    (op.tells_lower && lower) ||
+                    (op.kind == OperationKind::kPrefetch && until == TIERCEL_COMPLETION_PREFETCHED) ||
                     (op.kind == OperationKind::kSuspend && until == TIERCEL_COMPLETION_SUSPENDED);
   return fits ? Answer{}
               : invalid(
@@ -61,7 +63,7 @@ tiercel_status tiercel_operation_wait(const tiercel_operation* operation, tierce
   return answer(error, [&]() -> Answer {
     TIERCEL_RETURN_UNLESS_OK(check(operation));
     const Operation& op = *operation->operation;
-    TIERCEL_RETURN_UNLESS_OK(check_until(op, until));
+    TIERCEL_RETURN_UNLESS_OK(check_until(op, until, operation->core->has_disk()));
     return operation->core->wait(deadline_ns, [&](Live&) -> std::optional<Answer> {
       return reached(op, until) ? std::optional(Answer{}) : std::nullopt;
     });
@@ -97,6 +99,11 @@ tiercel_status tiercel_operation_result_read(const tiercel_operation* operation,
         out.length = op.load.length;
         out.status = static_cast<tiercel_status>(op.load.status.code);
         write_text(op.load.status.message, out.message);
+      } else if (op.kind == OperationKind::kPrefetch) {
+        known = op.last;
+        out.length = op.prefetch.length;
+        out.status = static_cast<tiercel_status>(op.prefetch.status.code);
+        write_text(op.prefetch.status.message, out.message);
       } else {
         known = op.last || given(op, TIERCEL_COMPLETION_SOURCE_FREE);
         out.items = op.outcomes.size();

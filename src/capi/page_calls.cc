@@ -1,4 +1,6 @@
-// Calls of the ABI: requests, the lifetime of pages, suspension.
+// Calls of the ABI: requests, the lifetime of pages, flush, suspension.
+#include <algorithm>
+
 #include <tiercel/tiercel.h>
 
 #include "capi/handles.h"
@@ -80,23 +82,17 @@ tiercel_status keys_call(std::string_view name, tiercel_namespace* ns, const tie
   });
 }
 
-}  // namespace
-
-tiercel_status tiercel_prefetch(tiercel_namespace* ns, const tiercel_prefetch_options* options,
-                                tiercel_operation** operation, tiercel_error* error) {
-  return answer(error, [&]() -> Answer {
-    TIERCEL_RETURN_UNLESS_OK(check(ns));
-    tiercel_prefetch_options given{};
-    TIERCEL_RETURN_UNLESS_OK(read_options("prefetch", options, given));
-    TIERCEL_RETURN_UNLESS_OK(check_reserved("prefetch", given.reserved));
-    TIERCEL_RETURN_UNLESS_OK(
-        check_enum("prefetch: policy", given.policy, TIERCEL_PREFETCH_BEST_EFFORT, TIERCEL_PREFETCH_TIMEOUT));
-    std::span<const tiercel_key> keys;
-    TIERCEL_RETURN_UNLESS_OK(read_list("prefetch: keys", given.keys, given.key_count, keys));
-    static_cast<void>(operation);
-    return unsupported("prefetch: this library has no tier below the host to fetch from");
-  });
+// Of the node's tiers none may be left out: what is cleared above would come back from below.
+Answer check_tiers(const Core& core, tiercel_tier tiers) {
+  const tiercel_tier all = core.has_disk() ? TIERCEL_TIER_HOST | TIERCEL_TIER_DISK : TIERCEL_TIER_HOST;
+  if ((tiers & all) == all) return {};
+  return unsupported(
+      fmt::format("clear: tiers is {:#x}, the node has {:#x} and clears them together; name them all, or "
+                  "TIERCEL_TIER_ALL",
+                  tiers, all));
 }
+
+}  // namespace
 
 tiercel_status tiercel_pin(tiercel_namespace* ns, const tiercel_key* keys, uint64_t key_count,
                            uint64_t ttl_ns, tiercel_error* error) {
@@ -129,16 +125,13 @@ tiercel_status tiercel_touch(tiercel_namespace* ns, const tiercel_key* keys, uin
 
 tiercel_status tiercel_remove(tiercel_namespace* ns, const tiercel_key* keys, uint64_t key_count,
                               tiercel_error* error) {
-  return keys_call("remove: keys", ns, keys, key_count, error,
-                   [&](Live& live, const std::vector<Key>& names) -> Answer {
-                     return live.node->remove(ns->id, names);
-                   });
+  return keys_call(
+      "remove: keys", ns, keys, key_count, error,
+      [&](Live& live, const std::vector<Key>& names) -> Answer { return live.node->remove(ns->id, names); });
 }
 
 tiercel_status tiercel_invalidate(tiercel_namespace* ns, tiercel_error* error) {
-  return locked_call(ns, error, [&](Live& live) -> Answer {
-    return live.node->invalidate(ns->id);
-  });
+  return locked_call(ns, error, [&](Live& live) -> Answer { return live.node->invalidate(ns->id); });
 }
 
 tiercel_status tiercel_set_weights_epoch(tiercel_form* form, uint64_t epoch, tiercel_error* error) {
@@ -156,33 +149,52 @@ tiercel_status tiercel_clear(tiercel_clear_scope scope, tiercel_namespace* ns, t
     if ((scope == TIERCEL_CLEAR_NAMESPACE) != (ns != nullptr) ||
         (scope == TIERCEL_CLEAR_FORM) != (form != nullptr))
       return invalid("clear: give the handle that the scope names, and NULL for the other");
-    if ((tiers & TIERCEL_TIER_HOST) == 0)
-      return unsupported("clear: this library has the host tier only; name it, or TIERCEL_TIER_ALL");
     if (ns != nullptr) {
       TIERCEL_RETURN_UNLESS_OK(check(ns));
-      return ns->core->locked([&](Live& live) -> Answer {
-        return live.node->clear(ns->id);
-      });
+      TIERCEL_RETURN_UNLESS_OK(check_tiers(*ns->core, tiers));
+      return ns->core->locked([&](Live& live) -> Answer { return live.node->clear(ns->id); });
     }
     TIERCEL_RETURN_UNLESS_OK(check(form));
-    return form->core->locked([&](Live& live) -> Answer {
-      return live.node->clear(form->table->id);
-    });
+    TIERCEL_RETURN_UNLESS_OK(check_tiers(*form->core, tiers));
+    return form->core->locked([&](Live& live) -> Answer { return live.node->clear(form->table->id); });
   });
 }
 
 tiercel_status tiercel_flush(tiercel_node* node, uint64_t deadline_ns, tiercel_error* error) {
   return answer(error, [&]() -> Answer {
     TIERCEL_RETURN_UNLESS_OK(check(node));
+    Core& core = *node->core;
+    const Time end = later(core.now(), duration_of(deadline_ns));
     std::vector<std::shared_ptr<Operation>> before;
-    TIERCEL_RETURN_UNLESS_OK(node->core->locked([&](Live& live) -> Answer {
+    TIERCEL_RETURN_UNLESS_OK(core.locked([&](Live& live) -> Answer {
       before = live.stores_under_way();
       return {};
     }));
-    return node->core->wait(deadline_ns, [&](Live&) -> std::optional<Answer> {
+    TIERCEL_RETURN_UNLESS_OK(core.wait(deadline_ns, [&](Live&) -> std::optional<Answer> {
       for (const auto& store : before)
         if (!store->quiescent) return std::nullopt;
       return Answer{};
+    }));
+    const Duration rest = std::max(end - core.now(), Duration(0));
+    Start start;
+    bool waits = false;
+    TIERCEL_RETURN_UNLESS_OK(start.prepare(node->core, OperationKind::kFlush, nullptr, 0, false));
+    TIERCEL_RETURN_UNLESS_OK(core.locked([&](Live& live) -> Answer {
+      if (!core.disk_open(live)) return {};
+      const auto id = live.node->flush(rest);
+      if (!id) return id.error();
+      start.begin(live, *id);
+      core.look_now();
+      core.expect(static_cast<std::uint64_t>(rest.count()), live);
+      waits = true;
+      return {};
+    }));
+    if (!waits) return {};
+    const Operation& flush = start.operation();
+    // The node ends it at its deadline; this waits a little longer, to hear what it says.
+    constexpr std::uint64_t kMore = 1'000'000'000;
+    return core.wait(static_cast<std::uint64_t>(rest.count()) + kMore, [&](Live&) -> std::optional<Answer> {
+      return flush.last ? std::optional(Answer(flush.flushed)) : std::nullopt;
     });
   });
 }

@@ -36,6 +36,7 @@ tiercel_status tiercel_reserve(tiercel_namespace* ns, const tiercel_store_option
     tiercel_store_options given{};
     std::span<const tiercel_store_item> items;
     TIERCEL_RETURN_UNLESS_OK(read_store("reserve", options, given, items));
+    TIERCEL_RETURN_UNLESS_OK(check_tell_lower("reserve", *ns->core, given));
     if (given.writer_pid != 0) TIERCEL_RETURN_UNLESS_OK(check_shared("reserve", *ns->core));
     auto handle = std::make_unique<tiercel_reservation>();
     handle->core = ns->core;
@@ -44,7 +45,9 @@ tiercel_status tiercel_reserve(tiercel_namespace* ns, const tiercel_store_option
     std::vector<StoreOutcome> admitted;
     TIERCEL_RETURN_UNLESS_OK(ns->core->locked([&](Live& live) -> Answer {
       RequestName name(live, ns->session, given.request);
-      auto made = live.node->reserve(request_of(*ns, name.id(), items), given.writer_pid);
+      StoreRequest request = request_of(*ns, name.id(), items);
+      handle->tells_lower = request.tell_lower = given.tell_lower != 0 && ns->core->disk_open(live);
+      auto made = live.node->reserve(std::move(request), given.writer_pid);
       if (!made) return made.error();
       name.keep();
       handle->id = made->reservation;
@@ -204,6 +207,7 @@ tiercel_status end_reservation(std::string_view name, tiercel_reservation* reser
         id = *committed;
       }
       reservation->ended = true;
+      start.operation().tells_lower = reservation->tells_lower && reservation->core->disk_open(live);
       start.begin(live, id);
       return {};
     }));

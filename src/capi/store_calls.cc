@@ -54,6 +54,7 @@ tiercel_status tiercel_store(tiercel_namespace* ns, const tiercel_store_options*
     tiercel_store_options given{};
     std::span<const tiercel_store_item> items;
     TIERCEL_RETURN_UNLESS_OK(read_store("store", options, given, items));
+    TIERCEL_RETURN_UNLESS_OK(check_tell_lower("store", *ns->core, given));
     if (given.writer_pid != 0)
       return invalid(
           "store: writer_pid is given, but a store copies from memory of this process; use reserve");
@@ -67,6 +68,7 @@ tiercel_status tiercel_store(tiercel_namespace* ns, const tiercel_store_options*
       StoreRequest request = request_of(*ns, name.id(), items);
       TIERCEL_RETURN_UNLESS_OK(waiting_event(live, given.after_event, request.after_event));
       if (given.deadline_ns != 0) request.deadline = duration_of(given.deadline_ns);
+      request.tell_lower = given.tell_lower != 0 && ns->core->disk_open(live);
       TIERCEL_RETURN_UNLESS_OK(bring_sources(*ns->table, items, brought, request));
       auto stored = live.node->store(request);
       if (!stored) return stored.error();
@@ -74,6 +76,7 @@ tiercel_status tiercel_store(tiercel_namespace* ns, const tiercel_store_options*
       admitted = stored->outcomes;
       Operation& op = start.operation();
       op.outcomes = std::move(stored->outcomes);
+      op.tells_lower = request.tell_lower;
       op.sources = sources_of(*ns->table, items, admitted);
       op.brought = brought.take();  // those of refused items too: they go with the rest
       start.begin(live, stored->operation);

@@ -57,6 +57,11 @@ Answer read_store(std::string_view name, const tiercel_store_options* options, t
   return {};
 }
 
+Answer check_tell_lower(std::string_view name, const Core& core, const tiercel_store_options& given) {
+  if (given.tell_lower == 0 || core.has_disk()) return {};
+  return unsupported(fmt::format("{}: tell_lower is set, but the node has no tier below the host", name));
+}
+
 StoreRequest request_of(const tiercel_namespace& ns, RequestId request,
                         std::span<const tiercel_store_item> items) {
   StoreRequest out;

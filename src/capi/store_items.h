@@ -20,6 +20,9 @@ namespace tiercel::capi {
 Answer read_store(std::string_view name, const tiercel_store_options* options, tiercel_store_options& given,
                   std::span<const tiercel_store_item>& items);
 
+// Errors: unsupported: tell_lower, and the node has no disk.
+Answer check_tell_lower(std::string_view name, const Core& core, const tiercel_store_options& given);
+
 StoreRequest request_of(const tiercel_namespace& ns, RequestId request,
                         std::span<const tiercel_store_item> items);
 

@@ -1,0 +1,109 @@
+#include "node/status_text.h"
+
+#include <chrono>
+#include <iterator>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/sizes.h"
+#include "disk/disk_log.h"
+#include "node/reasons.h"
+
+namespace tiercel {
+namespace {
+
+void row(std::string& text, std::string_view name, const std::string& value) {
+  text += fmt::format("{:<10}{}\n", name, value);
+}
+
+double percent(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string age_text(Duration age) {
+  using std::chrono::duration_cast;
+  const auto seconds = duration_cast<std::chrono::seconds>(age).count();
+  if (seconds < 60) return fmt::format("{} s", seconds);
+  if (seconds < 3600) return fmt::format("{} min", seconds / 60);
+  if (seconds < 86400) return fmt::format("{} h {} min", seconds / 3600, seconds / 60 % 60);
+  return fmt::format("{} d {} h", seconds / 86400, seconds / 3600 % 24);
+}
+
+std::string refusals_text(const DiskStats& disk) {
+  std::string text;
+  for (std::size_t i = 0; i < disk.verdicts.size(); ++i) {
+    const auto verdict = static_cast<DiskVerdict>(i);
+    if (verdict == DiskVerdict::kAccepted || verdict == DiskVerdict::kAlreadyThere) continue;
+    if (disk.verdicts[i] == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", disk_verdict_name(verdict), disk.verdicts[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string disk_status_text(const DiskStats& disk) {
+  std::string text;
+  row(text, "disk",
+      fmt::format("{} in {} regions of {}, {} never used or free{}", format_size(disk.size_bytes),
+                  disk.regions, format_size(disk.region_bytes), disk.regions_free,
+                  disk.down ? "; DOWN: it stalls or fails, and is asked again from time to time" : ""));
+  row(text, "",
+      fmt::format("{} class-sets that can be found, {} ({:.1f} %), of {} that the index has room for",
+                  disk.class_sets, format_size(disk.live_bytes), percent(disk.live_bytes, disk.size_bytes),
+                  disk.index_entries));
+  row(text, "",
+      fmt::format("oldest page {}, {} removals remembered, {} of memory for the index",
+                  disk.class_sets == 0 ? std::string("none") : age_text(disk.oldest_age), disk.removals,
+                  format_size(disk.host_bytes)));
+  row(text, "written",
+      fmt::format("{} for {} of records, {} reinserted, {} evicted with {} regions",
+                  format_size(disk.written_bytes), format_size(disk.appended_bytes),
+                  format_size(disk.reinserted_bytes), disk.evicted, disk.regions_evicted));
+  row(text, "budget",
+      disk.write_budget_bytes == 0 ? std::string("none: writes are not limited")
+                                   : fmt::format("{} a day, {} left", format_size(disk.write_budget_bytes),
+                                                 format_size(disk.write_budget_left)));
+  if (const std::string refused = refusals_text(disk); !refused.empty()) row(text, "refused", refused);
+  if (disk.trips + disk.io_errors + disk.stalls + disk.read_failures + disk.unrecorded != 0)
+    row(text, "faults",
+        fmt::format("down {} times, {} errors, {} stalls, {} reads failed, {} removals not recorded",
+                    disk.trips, disk.io_errors, disk.stalls, disk.read_failures, disk.unrecorded));
+  return text;
+}
+
+std::string status_text(const Stats& stats, const DiskStats* disk) {
+  std::string text;
+  row(text, "host",
+      fmt::format("{} granted: {} of records in {} pages, {} for index and history",
+                  format_size(stats.host_bytes_granted), format_size(stats.resident_bytes),
+                  stats.pages_visible,
+                  format_size(stats.index_bytes + stats.history_bytes + stats.advice_bytes)));
+  row(text, "",
+      fmt::format("{} leased, {} being written, {} quarantined, {} lost to rounding",
+                  format_size(stats.leased_bytes), format_size(stats.reserved_bytes),
+                  format_size(stats.quarantined_bytes), format_size(stats.fragmentation_bytes)));
+  if (disk != nullptr) text += disk_status_text(*disk);
+  const std::uint64_t tokens = stats.hit_tokens + stats.missed_tokens;
+  row(text, "hits",
+      fmt::format("{} of {} tokens ({:.1f} %) in {} matches{}", stats.hit_tokens, tokens,
+                  percent(stats.hit_tokens, tokens), stats.matches,
+                  disk == nullptr ? std::string()
+                                  : fmt::format("; {} of them came from the disk", stats.disk_hit_tokens)));
+  if (disk != nullptr)
+    row(text, "moved",
+        fmt::format("down {} ({}), up {} ({}), {} could not come; prefetches {}", stats.demoted,
+                    format_size(stats.demoted_bytes), stats.promoted, format_size(stats.promoted_bytes),
+                    stats.promotions_failed, stats.prefetches));
+  std::string missed;
+  for (std::size_t i = 0; i < kReasonCount; ++i)
+    if (stats.missed_pages[i] != 0)
+      fmt::format_to(std::back_inserter(missed), "{}{} {}", missed.empty() ? "" : ", ",
+                     reason_name(static_cast<Reason>(i)), stats.missed_pages[i]);
+  row(text, "missed", missed.empty() ? std::string("nothing") : "pages by reason: " + missed);
+  return text;
+}
+
+}  // namespace tiercel
