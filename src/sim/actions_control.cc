@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "sim/actions.h"
+#include "sim/scene_disk.h"
 
 namespace tiercel::sim {
 namespace {
@@ -50,6 +51,14 @@ std::set<PageId> tree_of(const Scene& scene, const PageId& top) {
   return tree;
 }
 
+// Without a disk there is nothing that could fail.
+void note_record(Scene& scene, const Status& status) {
+  if (status.ok()) return;
+  TIERCEL_CHECK(scene.disk != nullptr && status.code == Code::kUnavailable);
+  scene.disk->unrecorded = true;
+  scene.coverage.hit("node_removal_unrecorded");
+}
+
 void clear_space(Scene& scene, const Space& space) {
   for (const AuditResidence& each : scene.view.before.residences)
     if (each.ns == space.id) scene.cleared_generations.insert(each.generation);
@@ -62,7 +71,7 @@ void clear_space(Scene& scene, const Space& space) {
 void remove_tree(Scene& scene, const PageId& top) {
   const std::set<PageId> tree = tree_of(scene, top);
   for (const PageId& page : tree) scene.view.note += to_hex(page.key).substr(0, 6) + " ";
-  (void)scene.node->remove(top.ns, std::span(&top.key, 1));
+  note_record(scene, scene.node->remove(top.ns, std::span(&top.key, 1)));
   for (const PageId& page : tree) {
     scene.book.removed(page);
     scene.pins.erase(page);
@@ -139,7 +148,7 @@ void replace_page(Scene& scene) {
 }
 
 void clear_form(Scene& scene, const Model& model) {
-  (void)scene.node->clear(model.id);
+  note_record(scene, scene.node->clear(model.id));
   for (const Space& space : scene.spaces)
     if (space.form == model.id) clear_space(scene, space);
 }
@@ -153,9 +162,9 @@ void clear_pages(Scene& scene) {
                            ? scene.spaces[scene.prng.below(scene.spaces.size())]
                            : scene.spaces[scene.space_of.at(visible[scene.prng.below(visible.size())].ns)];
   if (scene.prng.chance(0.5))
-    (void)scene.node->clear(space.id);
+    note_record(scene, scene.node->clear(space.id));
   else
-    (void)scene.node->invalidate(space.id);
+    note_record(scene, scene.node->invalidate(space.id));
   clear_space(scene, space);
 }
 
@@ -174,7 +183,7 @@ void next_epoch(Scene& scene) {
     clear_space(scene, space);
   }
   if (busy) scene.coverage.hit("epoch_with_work_under_way");
-  (void)scene.node->set_weights_epoch(model.id, model.epoch);
+  note_record(scene, scene.node->set_weights_epoch(model.id, model.epoch));
   for (std::uint32_t salt = 0; salt < scene.scenario.salts; ++salt)
     TIERCEL_CHECK(open_space(scene, index, salt, 0).has_value());
 }

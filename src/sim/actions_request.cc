@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "sim/actions.h"
+#include "sim/scene_disk.h"
 
 namespace tiercel::sim {
 namespace {
@@ -62,6 +63,7 @@ void match(Scene& scene, SimRequest& request) {
   if (ticket.first_page == 0 && scene.prng.chance(0.8))
     query.probe = scene.prompts[request.path.front()].probe;
   query.touch = scene.prng.chance(0.9);
+  choose_promotion(scene, query);
   ticket.query = query;
   request.matched = true;
   const auto answer = scene.node->match(query);
@@ -69,6 +71,14 @@ void match(Scene& scene, SimRequest& request) {
   ticket.id = *answer;
   const TicketView* view = scene.node->ticket(*answer);
   TIERCEL_CHECK(view != nullptr);
+  if (view->pending) {
+    request.waits_for = ticket.id;
+    const Time deadline =
+        scene.clock.now() + query.deadline.value_or(scene.scenario.options.operation_deadline);
+    scene.disk->matches.emplace(*answer, SimWaiting{std::move(ticket), deadline});
+    scene.coverage.hit("node_match_pending");
+    return;
+  }
   ticket.view = *view;
   ticket.matched = scene.clock.now();
   ticket.step = scene.view.step;
@@ -172,6 +182,7 @@ void hand_over(Scene& scene, SimRequest& request) {
   call.request = request.id;
   call.items = operation.items;
   call.after_event = operation.event;
+  call.tell_lower = operation.tell_lower = scene.disk != nullptr && scene.prng.chance(0.5);
   if (scene.prng.chance(0.1)) call.deadline = std::chrono::milliseconds(scene.prng.between(50, 2000));
   operation.deadline = scene.clock.now() + call.deadline.value_or(scene.scenario.options.operation_deadline);
   scene.view.storing = call.ns;
@@ -341,6 +352,7 @@ void advance_request(Scene& scene) {
                                 ? static_cast<std::size_t>(urgent - scene.requests.begin())
                                 : scene.prng.below(scene.requests.size());
   SimRequest& request = scene.requests[index];
+  if (request.waits_for && scene.prng.chance(0.97)) return;  // now and then it goes on, or away, all the same
   if (!request.matched && !request.path.empty()) return match(scene, request);
   if (request.to_load) return load_ticket(scene, *std::exchange(request.to_load, std::nullopt));
   if (!request.to_store.empty()) return hand_over(scene, request);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "memory/record.h"
 #include "sim/actions.h"
+#include "sim/scene_disk.h"
 
 namespace tiercel::sim {
 namespace {
@@ -52,6 +53,23 @@ constexpr Choice kChoices[] = {
     {"fail_device", fail_device, 10},
     {"writer", act_writer, 70},  // last: runs without writers are as if it were not there
 };
+// In runs over a disk, so often beside all others.
+constexpr Choice kDiskChoices[] = {
+    {"advance_drive", advance_drive, 300},
+    {"prefetch", prefetch_pages, 25},
+    {"flush", flush_disk, 6},
+    {"trouble_drive", trouble_drive, 4},
+};
+
+const Choice* choose_for_disk(Scene& scene) {
+  if (scene.disk == nullptr || !scene.prng.chance(0.3)) return nullptr;
+  std::uint64_t total = 0;
+  for (const Choice& choice : kDiskChoices) total += choice.weight;
+  std::uint64_t at = scene.prng.below(total);
+  const Choice* chosen = kDiskChoices;
+  while (at >= chosen->weight) at -= (chosen++)->weight;
+  return chosen;
+}
 
 // A record that a layered load has still to read, after its first layer was told.
 struct Victim {
@@ -114,7 +132,7 @@ void damage_record(Scene& scene) {
   if (!scene.scenario.weather.damage || scene.calm) return;
   std::vector<const AuditResidence*> sound;
   for (const AuditResidence& each : scene.view.before.residences) {
-    if (each.state != ResidenceState::kResident || !each.page_visible) continue;
+    if (each.state != ResidenceState::kResident || !each.page_visible || each.writing) continue;
     const PageRecord* record = scene.book.find({each.ns, each.key});
     if (record != nullptr && record->visible && !record->damaged.contains(each.cls) &&
         !scene.readers->holds(each.ns, each.key, each.cls, scene))
@@ -145,6 +163,11 @@ std::string act(Scene& scene) {
   if (scene.suspended && scene.prng.chance(0.06)) {  // an engine does not sleep for long
     suspend_or_resume(scene);
     return "resume";
+  }
+  if (const Choice* choice = choose_for_disk(scene)) {
+    scene.clock.advance(std::chrono::milliseconds(scene.prng.below(20)));
+    choice->act(scene);
+    return std::string(choice->name);
   }
   std::uint64_t total = 0;
   for (const Choice& choice : kChoices)

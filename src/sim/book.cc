@@ -134,6 +134,24 @@ void Book::damaged(const PageId& page, ClassId cls) {
   record.ever_damaged.insert(cls);
 }
 
+void Book::restarted(const std::map<NamespaceId, NamespaceId>& now_called) {
+  std::map<PageId, PageRecord> pages;
+  for (auto& [page, record] : pages_) {
+    record.visible = false;
+    record.presence = 0;
+    ++record.life;
+    record.damaged.clear();
+    record.past = {Reason::kNeverStored};
+    pages.emplace(PageId{now_called.at(page.ns), page.key}, std::move(record));
+  }
+  pages_ = std::move(pages);
+  std::map<PageId, Key> parents;
+  for (const auto& [page, parent] : parents_)
+    if (now_called.contains(page.ns)) parents.emplace(PageId{now_called.at(page.ns), page.key}, parent);
+  parents_ = std::move(parents);
+  links_.clear();
+}
+
 void Book::apply(const Event& event) {
   const PageId page{event.ns, event.key};
   switch (event.kind) {

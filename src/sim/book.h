@@ -65,6 +65,9 @@ class Book final {
   void removed(const PageId& page);     // it alone
   void cleared(NamespaceId ns);
   void damaged(const PageId& page, ClassId cls);
+  // Everything but a disk was lost, and namespaces have new ids: nothing is visible, and what was known of
+  // causes is forgotten.
+  void restarted(const std::map<NamespaceId, NamespaceId>& now_called);
   void begin_step(std::uint64_t step) { step_ = step; }
   void forgotten_possible() { history_complete_ = false; }
   bool history_complete() const { return history_complete_; }

@@ -79,9 +79,20 @@ constexpr SpecName kSpecs[] = {
     {"adapters", "two models under 50 adapters, and one of them with a draft: another form"},
     {"big_snapshot", "full and a state whose snapshot takes several extents, page 528"},
     {"window_state", "window and state without a full group, page 16, 2 shards"},
+    {"full_disk", "as full, over a disk"},
+    {"hybrid_disk", "as hybrid, over a disk"},
+    {"full_state_disk", "as full_state, over a disk"},
+    {"adapters_disk", "as adapters, over a disk"},
+    {"window_state_disk", "as window_state, over a disk"},
+    {"sharded_lying_disk", "as sharded, over a drive that lies"},
 };
 
+bool over_disk(std::string_view name) { return name.ends_with("_disk"); }
+bool over_lies(std::string_view name) { return name.ends_with("_lying_disk"); }
+
 std::vector<ScenarioModel> models_of(std::string_view name) {
+  if (over_lies(name)) name.remove_suffix(std::string_view("_lying_disk").size());
+  if (over_disk(name)) name.remove_suffix(std::string_view("_disk").size());
   if (name == "full") return {{model(16, 1, {full({0, 1, 2}, 4)}), 2, "r1"}};
   if (name == "full_window") return {{model(16, 1, {full({1, 3}, 4), window({0, 2}, 40, 4)}), 2, "r1"}};
   if (name == "full_state") return {{model(64, 1, {full({1}, 2), state({0, 2}, 16, 400)}), 2, "r1"}};
@@ -160,6 +171,38 @@ void choose_size(Scenario& scenario, Prng& prng) {
   options.host_bytes = scenario.arena_bytes + book_bytes(options);
 }
 
+// Small enough that regions are filled and evicted all the time.
+ScenarioDisk choose_disk(Scenario& scenario, std::uint64_t seed) {
+  Prng prng(mix64(seed ^ 0xD15C0));
+  ScenarioDisk disk;
+  disk.log.region_bytes = (64 << 10) * prng.between(1, 6);
+  disk.log.segment_bytes = (16 << 10) * prng.between(1, 4);
+  disk.log.index_entries = prng.chance(0.2) ? 256 : 4096;
+  disk.bytes = disk.log.region_bytes * prng.between(6, 24) + (2 << 20);
+  disk.log.admission = static_cast<DiskAdmission>(prng.below(3));
+  if (prng.chance(0.15)) disk.log.write_bytes_per_day = prng.between(1, 64) << 18;
+  disk.log.reinsert_after = prng.chance(0.3) ? static_cast<std::uint32_t>(prng.between(1, 4)) : 0;
+  disk.log.reads_in_flight = static_cast<std::uint32_t>(prng.between(1, 16));
+  disk.log.segments_in_flight = static_cast<std::uint32_t>(prng.between(1, 4));
+  disk.log.flush_after = std::chrono::milliseconds(prng.between(5, 300));
+  disk.troubled = prng.chance(0.4);
+  disk.crashes = prng.chance(0.7);
+  if (over_lies(scenario.spec)) {
+    disk.nature.lost = disk.nature.misdirected = disk.nature.misread = 0.01;
+    disk.nature.rot = 0.02;
+  }
+  DiskTierOptions& tier = scenario.options.disk;
+  tier.write_policy = static_cast<WritePolicy>(prng.below(3));
+  tier.prefetch_threshold_tokens = prng.chance(0.5) ? 0 : 256;
+  tier.prefetch_base = std::chrono::milliseconds(prng.between(1, 300));
+  tier.record_deadline = std::chrono::milliseconds(prng.between(50, 5000));
+  scenario.readers = scenario.writers = 0;  // they are lost with everything else
+  scenario.weather.lost_events = false;
+  scenario.options.events_max = NodeOptions{}.events_max;
+  scenario.options.off = false;
+  return disk;
+}
+
 }  // namespace
 
 std::span<const SpecName> spec_names() { return kSpecs; }
@@ -203,6 +246,7 @@ Scenario make_scenario(std::string_view spec, std::uint64_t seed) {
   Prng writers(mix64(seed ^ 0x3217E25));
   scenario.writers = writers.chance(0.5) ? 0 : static_cast<std::uint32_t>(writers.between(1, 3));
   if (writers.chance(0.5)) options.writer_grace = std::chrono::milliseconds(writers.below(3000));
+  if (over_disk(spec)) scenario.disk = choose_disk(scenario, seed);
   return scenario;
 }
 

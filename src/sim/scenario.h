@@ -5,13 +5,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "disk/disk_options.h"
 #include "model/spec.h"
 #include "node/options.h"
+#include "sim/drive.h"
 #include "sim/world.h"
 
 namespace tiercel::sim {
@@ -39,6 +42,15 @@ struct Weather {
   bool clock_jumps = true;
 };
 
+// The disk below the node.
+struct ScenarioDisk {
+  std::uint64_t bytes = 0;
+  DiskLogOptions log;
+  DriveNature nature;
+  bool troubled = false;  // errors, stalls and absences
+  bool crashes = false;   // everything but the drive is lost now and then
+};
+
 struct Scenario {
   std::string spec;
   std::vector<ScenarioModel> models;
@@ -49,6 +61,7 @@ struct Scenario {
   bool mapped_arena = false;  // the arena of production; else plain bytes
   std::uint32_t readers = 0;  // of the index, in other processes
   std::uint32_t writers = 0;  // of reserved slots, in other processes
+  std::optional<ScenarioDisk> disk;
   std::uint32_t sessions = 3;
   std::uint32_t salts = 2;  // tenants among them
   bool quotas = false;      // namespaces with a minimum and a maximum of bytes

@@ -6,9 +6,11 @@
 
 #include "base/check.h"
 #include "memory/record.h"
+#include "sim/scene_disk.h"
 
 namespace tiercel::sim {
 
+Scene::~Scene() = default;
 Scene::Scene(Scenario chosen, std::uint64_t seed_value)
     : scenario(std::move(chosen)), seed(seed_value), prng(mix64(seed_value)) {}
 
@@ -75,6 +77,56 @@ Result<std::size_t> open_space(Scene& scene, std::size_t model, std::uint32_t sa
   return scene.spaces.size() - 1;
 }
 
+namespace {
+
+// What the node is opened in; the disk below it stays what it is.
+Status open_world(Scene& scene, std::uint64_t device_bytes) {
+  const Scenario& scenario = scene.scenario;
+  const std::uint64_t life = scene.disk != nullptr ? scene.disk->restarts : 0;
+  scene.engine.reset();
+  scene.device = std::make_unique<SimDevice>(device_bytes);
+  scene.arena =
+      std::make_unique<SimArena>(scenario.options.extent_bytes,
+                                 scenario.arena_bytes / scenario.options.extent_bytes, scenario.mapped_arena);
+  scene.executor = std::make_unique<SimExecutor>(scenario.executor, mix64(scene.seed ^ 0xE0) + life);
+  scene.engine = std::make_unique<Engine>(*scene.device);
+  scene.index = std::make_unique<ComparedIndex>(index_sizes(scenario.options), scene.seed);
+  scene.readers = std::make_unique<Readers>(scenario.readers);
+  scene.writers = std::make_unique<Writers>(scenario.writers);
+  if (scenario.disk)
+    if (Status status = open_scene_disk(scene); !status.ok()) return status;
+  World world{scene.clock,       *scene.executor,   *scene.arena,           *scene.device,
+              scene.seed + life, scene.index.get(), scene.readers->table(), scene.writers.get()};
+  if (scene.disk != nullptr) world.disk = scene.disk->log.get();
+  scene.readers->open();
+  auto node = Node::open(scenario.options, world);
+  if (!node) return node.error();
+  scene.node = std::move(*node);
+  return {};
+}
+
+Status open_clients(Scene& scene) {
+  for (Client& client : scene.clients) {
+    auto session = scene.node->open_session(session_options(scene, client.salt, client.name));
+    if (!session) return session.error();
+    client.id = *session;
+  }
+  return {};
+}
+
+Result<FormId> open_model(Scene& scene, const ScenarioModel& model, const StorageForm& form) {
+  FormOptions options;
+  options.spec = model.spec;
+  options.shards_held = options.spec.topology.shards();
+  TIERCEL_ASSIGN_OR_RETURN(const FormId id, scene.node->open_form(options));
+  scene.engine->add_form(id, form);
+  for (const auto& [cls, shard] : scene.engine->pools_of(id))
+    TIERCEL_RETURN_IF_ERROR(scene.node->register_memory(id, scene.engine->pool(id, cls, shard)));
+  return id;
+}
+
+}  // namespace
+
 Status open_scene(Scene& scene) {
   const auto open = [&]() -> Result<bool> {
     const Scenario& scenario = scene.scenario;
@@ -85,35 +137,12 @@ Status open_scene(Scene& scene) {
       device_bytes += Engine::bytes_needed(form);
       forms.push_back(std::move(form));
     }
-    scene.device = std::make_unique<SimDevice>(device_bytes);
-    scene.arena = std::make_unique<SimArena>(scenario.options.extent_bytes,
-                                             scenario.arena_bytes / scenario.options.extent_bytes,
-                                             scenario.mapped_arena);
-    scene.executor = std::make_unique<SimExecutor>(scenario.executor, mix64(scene.seed ^ 0xE0));
-    scene.engine = std::make_unique<Engine>(*scene.device);
-    scene.index = std::make_unique<ComparedIndex>(index_sizes(scenario.options), scene.seed);
-    scene.readers = std::make_unique<Readers>(scenario.readers);
-    scene.writers = std::make_unique<Writers>(scenario.writers);
-    World world{scene.clock, *scene.executor,   *scene.arena,           *scene.device,
-                scene.seed,  scene.index.get(), scene.readers->table(), scene.writers.get()};
-    scene.readers->open();
-    TIERCEL_ASSIGN_OR_RETURN(scene.node, Node::open(scenario.options, world));
-    for (std::uint32_t i = 0; i < scenario.sessions; ++i) {
-      Client client;
-      client.salt = i % scenario.salts;
-      client.name = fmt::format("client-{}", i);
-      TIERCEL_ASSIGN_OR_RETURN(client.id,
-                               scene.node->open_session(session_options(scene, client.salt, client.name)));
-      scene.clients.push_back(client);
-    }
+    TIERCEL_RETURN_IF_ERROR(open_world(scene, device_bytes));
+    for (std::uint32_t i = 0; i < scenario.sessions; ++i)
+      scene.clients.push_back({SessionId{}, i % scenario.salts, fmt::format("client-{}", i), 0});
+    TIERCEL_RETURN_IF_ERROR(open_clients(scene));
     for (std::size_t i = 0; i < forms.size(); ++i) {
-      FormOptions options;
-      options.spec = scenario.models[i].spec;
-      options.shards_held = options.spec.topology.shards();
-      TIERCEL_ASSIGN_OR_RETURN(const FormId id, scene.node->open_form(options));
-      scene.engine->add_form(id, forms[i]);
-      for (const auto& [cls, shard] : scene.engine->pools_of(id))
-        TIERCEL_RETURN_IF_ERROR(scene.node->register_memory(id, scene.engine->pool(id, cls, shard)));
+      TIERCEL_ASSIGN_OR_RETURN(const FormId id, open_model(scene, scenario.models[i], forms[i]));
       scene.models.push_back({id, std::move(forms[i]), 0});
       for (std::uint32_t adapter = 0; adapter < scenario.models[i].adapters; ++adapter)
         TIERCEL_RETURN_IF_ERROR(open_space(scene, i, adapter % scenario.salts, adapter / scenario.salts));
@@ -122,6 +151,34 @@ Status open_scene(Scene& scene) {
   };
   const Result<bool> opened = open();
   if (!scene.scenario.history_complete) scene.book.forgotten_possible();
+  return opened ? Status{} : opened.error();
+}
+
+Status reopen_scene(Scene& scene) {
+  const auto open = [&]() -> Result<bool> {
+    const std::uint64_t device_bytes = scene.device->size_bytes();
+    TIERCEL_RETURN_IF_ERROR(open_world(scene, device_bytes));
+    TIERCEL_RETURN_IF_ERROR(open_clients(scene));
+    std::map<FormId, FormId> now_called;
+    for (std::size_t i = 0; i < scene.models.size(); ++i) {
+      Model& model = scene.models[i];
+      TIERCEL_ASSIGN_OR_RETURN(const FormId id, open_model(scene, scene.scenario.models[i], model.form));
+      now_called[model.id] = id;
+      model.id = id;
+    }
+    scene.space_of.clear();
+    for (std::size_t i = 0; i < scene.spaces.size(); ++i) {
+      Space& space = scene.spaces[i];
+      space.form = now_called.at(space.form);
+      const auto client = std::find_if(scene.clients.begin(), scene.clients.end(),
+                                       [&](const Client& each) { return each.salt == space.salt; });
+      NamespaceOptions options{space.identity, space.bytes_min, space.bytes_max};
+      TIERCEL_ASSIGN_OR_RETURN(space.id, scene.node->open_namespace(client->id, space.form, options));
+      scene.space_of[space.id] = i;
+    }
+    return true;
+  };
+  const Result<bool> opened = open();
   return opened ? Status{} : opened.error();
 }
 

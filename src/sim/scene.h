@@ -99,6 +99,7 @@ struct SimOperation {
   Time deadline{0};
   std::uint64_t step = 0;
   std::uint64_t event = 0;
+  bool tell_lower = false;
   bool event_fired = false;
   bool cancel_asked = false;
   bool session_closed = false;
@@ -148,10 +149,11 @@ struct SimRequest {
   Computation computation = 0;
   std::vector<std::size_t> path;  // prompts, first page first
   bool matched = false;
-  std::optional<TicketId> to_load;  // what its match found, not loaded yet
-  bool urgent = false;              // goes before all others
-  std::uint64_t next_page = 0;      // computed so far
-  std::vector<StoreItem> to_store;  // computed, not handed over yet
+  std::optional<TicketId> to_load;    // what its match found, not loaded yet
+  bool urgent = false;                // goes before all others
+  std::uint64_t next_page = 0;        // computed so far
+  std::vector<StoreItem> to_store;    // computed, not handed over yet
+  std::optional<TicketId> waits_for;  // its match waits for the disk
 };
 
 // One call and what followed from it.
@@ -174,8 +176,11 @@ struct StepView {
   Events events;
 };
 
+struct SceneDisk;  // scene_disk.h
+
 struct Scene {
   Scene(Scenario chosen, std::uint64_t seed_value);
+  ~Scene();
   Scene(const Scene&) = delete;
   Scene& operator=(const Scene&) = delete;
 
@@ -192,6 +197,7 @@ struct Scene {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Readers> readers;
   std::unique_ptr<Writers> writers;
+  std::unique_ptr<SceneDisk> disk;  // null: none
   std::unique_ptr<Node> node;
   // -- clients and what they have under way --
   std::vector<Model> models;
@@ -244,6 +250,8 @@ std::size_t prompt_below(Scene& scene, std::size_t space, std::optional<std::siz
                          std::size_t branch);
 // Opens the node, sessions, forms and namespaces of the scenario.
 Status open_scene(Scene& scene);
+// The same once more, after everything but the drive was lost. Ids are new.
+Status reopen_scene(Scene& scene);
 // A namespace of `model` for tenant `salt`; its index.
 Result<std::size_t> open_space(Scene& scene, std::size_t model, std::uint32_t salt, std::uint32_t adapter);
 SessionOptions session_options(const Scene& scene, std::uint32_t salt, const std::string& name);

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "disk/disk_log.h"
 #include "sim/drive.h"
@@ -20,11 +21,7 @@ namespace tiercel::sim {
 // A match or prefetch that waits for the disk.
 struct SimWaiting {
   std::optional<SimTicket> ticket;  // of a match; nothing: a prefetch
-  std::size_t request = 0;          // number of its request; 0: none
-  SessionId session;
-  std::vector<Key> keys;
   Time deadline{0};
-  bool given_up = false;  // its ticket was released, or its request or session ended: it may end at once
 };
 
 // The disk of a scene.
@@ -33,14 +30,23 @@ struct SceneDisk {
   std::unique_ptr<DiskLog> log;
   std::map<TicketId, SimWaiting> matches;
   std::map<OperationId, SimWaiting> prefetches;
-  std::map<OperationId, std::uint32_t> lower;  // stores that asked to hear of the disk: bits of what they heard
+  std::map<OperationId, std::map<std::pair<PageId, ClassId>, Computation>>
+      descending;  // class-sets of stores
+  std::map<OperationId, std::uint32_t>
+      lower;  // stores that asked to hear of the disk: bits of what they heard
   std::map<OperationId, Time> flushes;
   // What the node called durable, by its computation; until it is removed.
   std::map<std::pair<PageId, ClassId>, Computation> promised;
   std::vector<std::string> wrong;  // seen outside of a step: at a restart
   std::uint64_t restarts = 0;
   std::set<TicketId> answered;  // in this step
+  bool unrecorded = false;  // a removal that the drive did not take: it may come back, so nothing dies now
 };
+
+// The number of a namespace in the scene's log.
+DiskSpaceId disk_space_of(const Scene& scene, const Space& space);
+// Classes of a page that the log can give, as it says itself, from the start of the page's chain.
+Presence in_log(const Scene& scene, const PageId& page);
 
 // Opens the drive's log. Requires: the scenario has a disk, and the scene no node.
 Status open_scene_disk(Scene& scene);
@@ -49,16 +55,15 @@ Status open_scene_disk(Scene& scene);
 Status restart_scene(Scene& scene, bool power);
 
 // -- actions --
-void advance_drive(Scene& scene);   // a little time, and the node hears of what has ended
+void advance_drive(Scene& scene);  // a little time, and the node hears of what has ended
 void trouble_drive(Scene& scene);
 void prefetch_pages(Scene& scene);
 void flush_disk(Scene& scene);
+// Nothing is under way between the node and its drive, and nobody waits.
+bool disk_is_idle(const Scene& scene);
 // Completions of the disk in this step.
 void settle_disk(Scene& scene);
 // Whether a match may wait, and for how long.
 void choose_promotion(Scene& scene, MatchQuery& query);
-
-// What is promised durable, beside a disk that could be opened or the reason why it could not.
-std::unique_ptr<class Checker> disk_checker();
 
 }  // namespace tiercel::sim

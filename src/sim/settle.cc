@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "sim/actions.h"
+#include "sim/scene_disk.h"
 
 namespace tiercel::sim {
 namespace {
@@ -134,6 +135,7 @@ void note_audit(Scene& scene) {
       scene.coverage.hit("writer_quarantined");
       break;
     }
+  scene.coverage.hit("node_promotion_joined", now.stats.promotions_joined - before.stats.promotions_joined);
   scene.coverage.hit("records_moved", now.stats.records_moved - before.stats.records_moved);
   if (scene.scenario.options.verification == Verification::kOncePerResidency &&
       now.stats.unverified_bytes > before.stats.unverified_bytes)
@@ -172,13 +174,18 @@ void forget_ended(Scene& scene) {
 
 }  // namespace
 
-void note_match(Scene& scene) {
-  if (!scene.view.matched) return;
-  SimTicket& ticket = scene.tickets.at(*scene.view.matched);
+namespace {
+
+void note_answer_of(Scene& scene, SimTicket& ticket) {
   for (const Miss& miss : ticket.view.missed) {
     if (miss.reason == Reason::kOtherForm) scene.coverage.hit("other_form");
     if (miss.reason == Reason::kOtherIdentity) scene.coverage.hit("other_identity");
     if (miss.reason == Reason::kUnknownPast) scene.coverage.hit("unknown_past");
+    if (scene.disk == nullptr) continue;
+    if (miss.reason == Reason::kTooLate) scene.coverage.hit("node_on_disk_too_late");
+    if (miss.reason == Reason::kTierDown) scene.coverage.hit("node_tier_down");
+    if (miss.reason == Reason::kSecondTouch || miss.reason == Reason::kWriteBudget)
+      scene.coverage.hit("node_refused_by_disk");
   }
   const auto audited = std::find_if(scene.view.after.tickets.begin(), scene.view.after.tickets.end(),
                                     [&](const AuditTicket& each) { return each.ticket == ticket.id; });
@@ -196,6 +203,14 @@ void note_match(Scene& scene) {
     const auto page = ticket.first_page + static_cast<std::uint64_t>(key - ticket.keys.begin());
     ticket.leases[{page, cls}] = {generation, scene.stored_computation(space, *residence)};
   }
+}
+
+}  // namespace
+
+void note_match(Scene& scene) {
+  if (scene.view.matched) note_answer_of(scene, scene.tickets.at(*scene.view.matched));
+  if (scene.disk == nullptr) return;
+  for (const TicketId id : scene.disk->answered) note_answer_of(scene, scene.tickets.at(id));
 }
 
 void settle(Scene& scene) {

@@ -9,6 +9,7 @@
 #include "sim/checkers.h"
 #include "sim/disk_run.h"
 #include "sim/disk_scenario.h"
+#include "sim/scene_disk.h"
 #include "sim/trace.h"
 
 namespace tiercel::sim {
@@ -32,6 +33,8 @@ class Run final {
       if (auto caught = step(StepView::Phase::kRunning, [&] { return act(scene_); })) return caught;
       if (scene_.view.step % kQuietEvery == 0)
         if (auto caught = be_quiet()) return caught;
+      if (scene_.disk != nullptr)
+        if (auto caught = die_now_and_then()) return caught;
     }
     return end();
   }
@@ -60,6 +63,7 @@ class Run final {
     }
     if (view.events.lost != 0) ++scene_.disturbances;  // whatever it was
     if (view.events.lost != 0) scene_.book.resync(view.after, scene_.cleared_generations);
+    settle_disk(scene_);
     note_match(scene_);
     if (options_.trace) fmt::print("{}", describe_step(scene_));
     for (const auto& checker : checkers_)
@@ -91,10 +95,36 @@ class Run final {
       if (auto caught = poll(Phase::kRunning)) return caught;
       if (scene_.executor->held() == 0 && scene_.executor->ran() == scene_.ran_before_poll) break;
     }
+    if (auto caught = drain_disk()) return caught;
     const NodeOptions& node = scene_.scenario.options;
     scene_.clock.advance(std::max({node.reservation_ttl, node.operation_deadline, node.ticket_ttl}) +
                          std::chrono::seconds(60));
     return poll(Phase::kRunning);
+  }
+  // Everything but the drive is lost; the checkers of the new life know nothing of the old one but what the
+  // scene has kept of it.
+  std::optional<Caught> die_now_and_then() {
+    if (!scene_.scenario.disk->crashes || scene_.disk->unrecorded || !scene_.prng.chance(0.002))
+      return std::nullopt;
+    const Status opened = restart_scene(scene_, scene_.prng.chance(0.5));
+    if (!opened.ok()) return Caught{"open", scene_.view.step, opened.to_string()};
+    checkers_ = all_checkers();
+    scene_.view.after = scene_.node->audit();
+    return std::nullopt;
+  }
+  // What the drive has under way ends, and what waits for that.
+  std::optional<Caught> drain_disk() {
+    if (scene_.disk == nullptr) return std::nullopt;
+    scene_.disk->drive->calm();
+    for (std::size_t rounds = 0; rounds < kRoundsMax && !disk_is_idle(scene_); ++rounds) {
+      const auto advance = [&] {
+        scene_.executor->run_all();
+        advance_drive(scene_);
+        return std::string("advance_drive");
+      };
+      if (auto caught = step(StepView::Phase::kRunning, advance)) return caught;
+    }
+    return std::nullopt;
   }
   std::string run_all() {
     scene_.executor->run_all();
@@ -105,6 +135,7 @@ class Run final {
     if (auto caught = drain()) return caught;
     if (auto caught = poll(StepView::Phase::kQuiet)) return caught;
     scene_.calm = false;
+    if (scene_.disk != nullptr) scene_.disk->drive->restless();
     return std::nullopt;
   }
 
