@@ -3,8 +3,8 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -15,6 +15,7 @@
 
 #include "os/test_block_calls.h"
 #include "os/test_machine.h"
+#include "os/text_file.h"
 
 namespace tiercel {
 namespace {
@@ -33,6 +34,12 @@ class BlockFileTest : public testing::Test {
     struct stat found {};
     EXPECT_EQ(::stat(path.c_str(), &found), 0);
     return found;
+  }
+  void write(std::string_view text, const char* mode) const {
+    std::FILE* const stream = std::fopen(path().c_str(), mode);
+    ASSERT_NE(stream, nullptr);
+    EXPECT_EQ(std::fwrite(text.data(), 1, text.size(), stream), text.size());
+    std::fclose(stream);
   }
   void expect_refused(const BlockFileOptions& options, Code code, std::string_view words,
                       const BlockCalls& calls = linux_block_calls()) const {
@@ -62,7 +69,7 @@ TEST_F(BlockFileTest, ANewFileHasItsRoomAndBelongsToItsOwnerAlone) {
 
 TEST_F(BlockFileTest, AnExistingFileIsTakenAsItIs) {
   { ASSERT_TRUE(BlockFile::open(fresh())); }
-  { std::fstream(path(), std::ios::in | std::ios::out | std::ios::binary) << "kept"; }
+  write("kept", "r+b");
   BlockFileOptions options = fresh();
   for (const bool size_told : {true, false}) {
     options.create = size_told;
@@ -71,9 +78,9 @@ TEST_F(BlockFileTest, AnExistingFileIsTakenAsItIs) {
     ASSERT_TRUE(file) << file.error().message;
     EXPECT_FALSE(file->created());
     EXPECT_EQ(file->size_bytes(), kBytes);
-    std::string start(4, ' ');
-    std::ifstream(path(), std::ios::binary).read(start.data(), 4);
-    EXPECT_EQ(start, "kept");
+    const auto text = read_text_file(path(), kBytes);
+    ASSERT_TRUE(text);
+    EXPECT_EQ(text->substr(0, 4), "kept");
   }
 }
 
@@ -88,10 +95,10 @@ TEST_F(BlockFileTest, HolesOfAnExistingFileAreClaimed) {
 }
 
 TEST_F(BlockFileTest, AnotherSizeThanAskedForIsLeftAsItIs) {
-  { std::ofstream(path()) << std::string(2 * kBlockBytes, 'x'); }
+  write(std::string(2 * kBlockBytes, 'x'), "wb");
   expect_refused(fresh(), Code::kFailedPrecondition, "wanted 262144 bytes, got a file of 8192");
   EXPECT_EQ(std::filesystem::file_size(path()), 2 * kBlockBytes);
-  { std::ofstream(path()) << "odd"; }
+  write("odd", "wb");
   expect_refused({.path = path()}, Code::kFailedPrecondition, "got 3");
 }
 
