@@ -15,6 +15,8 @@ class CompletionsChecker final : public Checker {
   std::optional<std::string> check(const Scene& scene) override {
     for (const Completion& completion : scene.view.completions) {
       if (completion.kind == CompletionKind::kSuspended) continue;
+      // The disk's own: check_disk_tier.cc.
+      if (scene.disk != nullptr && completion.kind >= CompletionKind::kMatched) continue;
       const auto found = scene.operations.find(completion.operation);
       if (found == scene.operations.end())
         return fmt::format("a completion for operation {}, which nobody started",
@@ -117,7 +119,8 @@ class CompletionsChecker final : public Checker {
 
   std::optional<std::string> compare_with_audit(const Scene& scene) {
     std::set<OperationId> under_way;
-    for (const AuditOperation& each : scene.view.after.operations) under_way.insert(each.operation);
+    for (const AuditOperation& each : scene.view.after.operations)
+      if (!each.promotion) under_way.insert(each.operation);
     for (const auto& [id, operation] : scene.operations) {
       const Seen& seen = seen_[id];
       const bool ended = seen.ended(operation);

@@ -4,6 +4,7 @@
 
 #include "sim/chain_view.h"
 #include "sim/checkers.h"
+#include "sim/scene_disk.h"
 
 namespace tiercel::sim {
 namespace {
@@ -13,6 +14,11 @@ class ReasonsChecker final : public Checker {
   std::string_view name() const override { return "reasons"; }
 
   std::optional<std::string> check(const Scene& scene) override {
+    // Those that waited for the disk were answered in the midst of a step: only their sums are compared.
+    if (scene.disk != nullptr)
+      for (const TicketId id : scene.disk->answered)
+        if (auto wrong = check_sums(scene, scene.tickets.at(id)))
+          return fmt::format("ticket {}: {}", id.value(), *wrong);
     if (!scene.view.matched) return std::nullopt;
     const SimTicket& ticket = scene.tickets.at(*scene.view.matched);
     auto wrong = check_sums(scene, ticket);
@@ -87,7 +93,7 @@ class ReasonsChecker final : public Checker {
     bool resident = form.has_required() || chain.presence[page - chain.first_page] != 0;
     for (const ClassForm& cls : form.classes)
       resident = resident && (!cls.required() || has(chain, cls, ticket, page));
-    if (!resident) return own_reasons(scene, ticket, page);
+    if (!resident) return own_reasons_over_disk(scene, ticket, page);
     if (std::any_of(chain.failed.begin(), chain.failed.end(), [](bool each) { return each; })) return any();
     if (form.has_required() && chain.gap < page) return {Reason::kAfterGap};
     std::set<Reason> possible{sparse_reason(form, ticket, chain, page, chain.gap)};
@@ -111,6 +117,32 @@ class ReasonsChecker final : public Checker {
     std::set<Reason> all;
     for (std::size_t i = 0; i < kReasonCount; ++i) all.insert(static_cast<Reason>(i));
     return all;
+  }
+
+  // What the disk has and nobody brought up is missed for that; what it has not may have been refused by it.
+  static std::set<Reason> own_reasons_over_disk(const Scene& scene, const SimTicket& ticket,
+                                                std::uint64_t page) {
+    std::set<Reason> possible = own_reasons(scene, ticket, page);
+    if (scene.disk == nullptr || possible.contains(Reason::kInFlight)) return possible;
+    const Space& space = scene.spaces[ticket.space];
+    const Presence there = in_log(scene, {space.id, ticket.keys[page - ticket.first_page]});
+    Presence required = 0;
+    for (const ClassForm& cls : scene.form_of(space).classes)
+      if (cls.required()) required |= Presence{1} << cls.id.value();
+    const std::set<Reason> waiting{Reason::kTooLate,    Reason::kTierDown, Reason::kBelowThreshold,
+                                   Reason::kNoRoom,     Reason::kTooLarge, Reason::kQuota,
+                                   Reason::kRateLimited};
+    // In the middle of a chain the disk says less than it has.
+    const bool sure = ticket.first_page == 0 && !scene.failed_loads.contains(ticket.request);
+    if (there != 0 && (there & required) == required) {
+      if (sure) return waiting;
+      possible.insert(waiting.begin(), waiting.end());
+    }
+    possible.insert({Reason::kEvicted, Reason::kSecondTouch, Reason::kWriteBudget, Reason::kQuota,
+                     Reason::kTooLarge, Reason::kNoRoom, Reason::kRateLimited});
+    if (scene.scenario.weather.damage || scene.scenario.disk->nature.lies())
+      possible.insert(Reason::kDamaged);
+    return possible;
   }
 
   static std::set<Reason> own_reasons(const Scene& scene, const SimTicket& ticket, std::uint64_t page) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/checkers.h"
+#include "sim/scene_disk.h"
 
 namespace tiercel::sim {
 namespace {
@@ -60,14 +61,9 @@ class StatsChecker final : public Checker {
 
  private:
   void take(const Scene& scene) {
-    if (scene.view.matched) {
-      const SimTicket& ticket = scene.tickets.at(*scene.view.matched);
-      ++matches_;
-      hit_tokens_ += ticket.view.hit_tokens;
-      missed_tokens_ += ticket.view.missed_tokens;
-      for (const Miss& miss : ticket.view.missed)
-        missed_pages_[static_cast<std::size_t>(miss.reason)] += miss.pages;
-    }
+    if (scene.view.matched) take_answer(scene.tickets.at(*scene.view.matched));
+    if (scene.disk != nullptr)
+      for (const TicketId id : scene.disk->answered) take_answer(scene.tickets.at(id));
     for (const Completion& completion : scene.view.completions)
       if (completion.kind == CompletionKind::kLoaded) {
         ++ended_loads_;
@@ -78,6 +74,14 @@ class StatsChecker final : public Checker {
           ++shortened_loads_;
       }
     events_lost_ += scene.view.events.lost;
+  }
+
+  void take_answer(const SimTicket& ticket) {
+    ++matches_;
+    hit_tokens_ += ticket.view.hit_tokens;
+    missed_tokens_ += ticket.view.missed_tokens;
+    for (const Miss& miss : ticket.view.missed)
+      missed_pages_[static_cast<std::size_t>(miss.reason)] += miss.pages;
   }
 
   std::optional<std::string> check_matches(const Scene& scene, const Stats& now) const {

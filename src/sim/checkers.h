@@ -68,6 +68,10 @@ std::unique_ptr<Checker> readers_checker();
 // else.
 std::unique_ptr<Checker> writers_checker();
 
+// Whoever waits for the disk is answered in time and once; what is under way is counted; what was durable is
+// there after a crash.
+std::unique_ptr<Checker> disk_tier_checker();
+
 // The node finds nothing wrong in its own books.
 std::unique_ptr<Checker> books_checker();
 
