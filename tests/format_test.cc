@@ -1,12 +1,11 @@
 // The test vectors of docs/format.md, recomputed by the library. tools/check_format_vectors.py does the same
 // without it.
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
+#include "format_vectors.h"
 #include "memory/arena_image.h"
 #include "memory/record.h"
 #include "model/identity.h"
@@ -16,67 +15,7 @@
 namespace tiercel {
 namespace {
 
-using Json = nlohmann::json;
-
-std::string read_page() {
-  std::FILE* file = std::fopen(TIERCEL_SOURCE_DIR "/docs/format.md", "rb");
-  if (file == nullptr) return {};
-  std::string text;
-  char chunk[4096];
-  for (std::size_t count = 0; (count = std::fread(chunk, 1, sizeof chunk, file)) > 0;)
-    text.append(chunk, count);
-  std::fclose(file);
-  return text;
-}
-
-// The vectors of one kind; never empty.
-std::vector<Json> vectors(std::string_view kind) {
-  const std::string page = read_page();
-  const std::string_view mark = "<!-- vectors -->\n```json\n";
-  const std::size_t found_at = page.find(mark);
-  std::vector<Json> found;
-  if (found_at != std::string::npos) {
-    const std::size_t start = found_at + mark.size();
-    const std::string block = page.substr(start, page.find("\n```", start) - start);
-    for (const Json& each : Json::parse(block))
-      if (each.at("kind") == kind) found.push_back(each);
-  }
-  EXPECT_FALSE(found.empty()) << "docs/format.md has no vector of kind " << kind;
-  return found;
-}
-
-std::string text_at(const Json& object, const char* name) { return object.at(name).get<std::string>(); }
-
-std::vector<std::byte> bytes_of(const std::string& hex) {
-  std::vector<std::byte> bytes;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
-    bytes.push_back(static_cast<std::byte>(std::stoul(hex.substr(i, 2), nullptr, 16)));
-  return bytes;
-}
-std::string hex_of(ByteView bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string out;
-  for (const std::byte b : bytes) {
-    out += kDigits[std::to_integer<std::size_t>(b) >> 4];
-    out += kDigits[std::to_integer<std::size_t>(b) & 15];
-  }
-  return out;
-}
-Digest digest_of(const Json& hex) {
-  Digest digest{};
-  const auto bytes = bytes_of(hex);
-  EXPECT_EQ(bytes.size(), digest.size());
-  std::copy_n(bytes.begin(), std::min(bytes.size(), digest.size()), digest.begin());
-  return digest;
-}
-Key key_of(const Json& hex) {
-  const auto bytes = bytes_of(hex);
-  EXPECT_EQ(bytes.size(), 16U);
-  Digest digest{};
-  std::copy_n(bytes.begin(), std::min<std::size_t>(bytes.size(), 16), digest.begin());
-  return key_from_digest(digest);
-}
-std::string hex_of(const Probe& probe) { return to_hex(Key{probe.words}); }
+std::string probe_hex(const Probe& probe) { return to_hex(Key{probe.words}); }
 
 Extras extras_of(const Json& list) {
   Extras extras;
@@ -155,7 +94,7 @@ TEST(Format, ProbesAreAsTheDocumentSays) {
     const Probe probe = of_pairs(given)
                             ? probe_from_tokens(given.at("tokens").get<std::vector<TokenPair>>(), extras)
                             : probe_from_tokens(given.at("tokens").get<std::vector<std::uint32_t>>(), extras);
-    EXPECT_EQ(hex_of(probe), text_at(each.at("gives"), "probe")) << each.at("name");
+    EXPECT_EQ(probe_hex(probe), text_at(each.at("gives"), "probe")) << each.at("name");
   }
 }
 
@@ -168,7 +107,7 @@ TEST(Format, ExternalKeysAreAsTheDocumentSays) {
         keys_from_digests(digest_of(given.at("root")), scheme, digest, digest.size(), digest.size()).value();
     ASSERT_EQ(keys.size(), 1U);
     EXPECT_EQ(to_hex(keys[0]), text_at(each.at("gives"), "key"));
-    EXPECT_EQ(hex_of(probe_from_digest(scheme, digest)), text_at(each.at("gives"), "probe"));
+    EXPECT_EQ(probe_hex(probe_from_digest(scheme, digest)), text_at(each.at("gives"), "probe"));
   }
 }
 

@@ -106,6 +106,94 @@ def arena(case):
     return {"header": (head + u32(crc32c(head))).hex()}
 
 
+def frame(magic, case):
+    return magic + struct.pack("<H6x", 1) + bytes.fromhex(case["uuid"])
+
+
+def block(magic, layout, case, *fields):
+    """A block that is one by itself: all but the zeros."""
+    head = frame(magic, case) + struct.pack(layout, *fields)
+    return {"fields": head.hex(), "checksum": u32(crc32c(head.ljust(4092, b"\0"))).hex()}
+
+
+def disk_superblock(case):
+    names = ("sequence", "epoch", "size_bytes", "region_bytes", "regions", "index_buckets", "catalogue_bytes", "removals_max")
+    image = case["image"]
+    return block(b"TIERCLOG", "<13QII", case, *(case[name] for name in names), *case["image_offset"], case["image_bytes"],
+                 case["regions_offset"], case["image_sequence"], 0 if image is None else image + 1, case["closed"])
+
+
+def disk_region(case):
+    return block(b"TIERCRGN", "<I4xQQ", case, case["region"], case["life"], case["first_at"])
+
+
+def disk_image(case):
+    names = ("sequence", "from_at", "to_at", "last_life", "index_buckets", "catalogue_used", "checksums_crc")
+    return block(b"TIERCIMG", "<6QI", case, *(case[name] for name in names))
+
+
+def descriptors(entries):
+    return b"".join(struct.pack("<BBHI", entry["kind"], entry["class"], entry["shards"], entry["space"]) +
+                    bytes.fromhex(entry["key"]) + bytes.fromhex(entry["parent"]) +
+                    struct.pack("<QQII", entry["born"], entry["length"], entry["block"], entry["blocks"]) for entry in entries)
+
+
+def disk_segment(case):
+    names = ("life", "epoch", "first_at", "durable_at", "block", "blocks")
+    head = frame(b"TIERCSEG", case) + struct.pack("<4Q3I", *(case[name] for name in names), len(case["entries"]))
+    head, entries = head.ljust(124, b"\0"), descriptors(case["entries"])
+    return {"directory": (head + u32(crc32c(head + entries)) + entries).hex()}
+
+
+def disk_footer(case):
+    tail = frame(b"TIERCFTR", case) + struct.pack("<I4xQQQI", case["region"], case["life"], case["first_at"], case["last_at"],
+                                                  len(case["entries"]))
+    tail, entries = tail.ljust(124, b"\0"), descriptors(case["entries"])
+    return {"entries": entries.hex(), "tail": (tail + u32(crc32c(entries + tail))).hex()}
+
+
+def mix(value):
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB % 2**64
+    return value ^ (value >> 31)
+
+
+def disk_index_entry(case):
+    low, high = struct.unpack("<QQ", bytes.fromhex(case["key"]))
+    count = case["buckets"]
+    hashed = mix(low ^ mix((high + 0x9E3779B97F4A7C15) % 2**64))
+    first = hashed * count >> 64
+    second = (first + 1 + (mix(hashed ^ 0xC2B2AE3D27D4EB4F) * (count - 1) >> 64)) % count
+    entry = bytes.fromhex(case["key"]) + struct.pack("<II", case["block"], case["space"]) + struct.pack("<Q", case["born"])[:5]
+    return {"entry": (entry + bytes([case["class"], case["uses"], case["life"]])).hex(), "buckets": [first, second]}
+
+
+def space_name(case):
+    runs = struct.pack("<H", len(case["runs"]))
+    for groups in case["runs"]:
+        runs += u32(len(groups)) + b"".join(struct.pack("<IQ", count, length) for count, length in groups)
+    return u32(case["id"]) + bytes.fromhex(case["root"]) + bytes.fromhex(case["form"]) + text(case["text"].encode()) + runs
+
+
+def disk_name(case):
+    name = space_name(case)
+    return {"payload": (name + u32(crc32c(name))).hex()}
+
+
+def disk_catalogue(case):
+    names = b"".join(space_name(name) for name in case["names"])
+    forms = b"".join(bytes.fromhex(form["form"]) + struct.pack("<QQ", form["cleared_at"], form["weights_epoch"])
+                     for form in case["forms"])
+    head = struct.pack("<IIQ", len(case["names"]), len(case["forms"]), 16 + len(names) + len(forms))
+    return {"bytes": (head + names + forms).hex()}
+
+
+def disk_removals(case):
+    spaces = b"".join(struct.pack("<IQQ", *space) for space in case["spaces"])
+    pages = b"".join(u32(space) + bytes.fromhex(key) + struct.pack("<Q", at) for space, key, at in case["pages"])
+    return {"bytes": (struct.pack("<IQ", len(case["spaces"]), len(case["pages"])) + spaces + pages).hex()}
+
+
 def identity(case):
     lines = identity_lines(case["identity"], True)
     return {"text": lines.splitlines(), "root": hashlib.sha256(identity_lines(case["identity"], False).encode()).hexdigest()}
@@ -116,7 +204,9 @@ def form(case):
 
 
 COMPUTE = {"identity": identity, "form": form, "chain": chain, "external": external, "probe": probe, "record": record,
-           "arena": arena}
+           "arena": arena, "disk_superblock": disk_superblock, "disk_region": disk_region, "disk_image": disk_image,
+           "disk_segment": disk_segment, "disk_footer": disk_footer, "disk_index_entry": disk_index_entry, "disk_name": disk_name,
+           "disk_catalogue": disk_catalogue, "disk_removals": disk_removals}
 
 
 def vectors(page):

@@ -47,7 +47,7 @@ class SeenBefore final {
 class Admission final {
  public:
   Admission(DiskAdmission rule, std::uint64_t entries, WriteBudget budget)
-      : rule_(rule), seen_(entries), budget_(budget) {}
+      : rule_(rule), seen_(rule == DiskAdmission::kAll ? 0 : entries), budget_(budget) {}
   // Whether a class-set of so many bytes is worth a write now. kClosing: only the write budget can refuse.
   // `room_unused`: a region that never held anything is left. Answers kAccepted, kSecondTouch, kWriteBudget.
   DiskVerdict judge(const DiskName& name, std::uint64_t bytes, DiskOffer offer, bool room_unused, Time now);

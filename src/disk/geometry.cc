@@ -86,12 +86,13 @@ std::uint64_t names_bytes_max(const DiskGeometry& geometry) {
 std::uint64_t host_bytes_of(const DiskGeometry& geometry, const DiskLogOptions& options) {
   constexpr std::uint64_t kHugePage = 2 * kMiB;
   constexpr std::uint64_t kRemovalBytes = 64;  // a node of the table and its share of the buckets
-  const std::uint64_t entries = geometry.index_buckets * kBucketEntriesPlanned;
+  const std::uint64_t seen =
+      options.admission == DiskAdmission::kAll ? 0 : geometry.index_buckets * kBucketEntriesPlanned;
   const std::uint64_t index = ceil_div(geometry.index_buckets * kBucketBytes, kHugePage) * kHugePage;
   const std::uint64_t descriptors = geometry.region_bytes / kEntryBytesPlanned * kDescriptorBytes;
   const std::uint64_t directories =
       options.segments_in_flight * directory_bytes(options.segment_bytes / kEntryBytesPlanned);
-  return index + geometry.removals_max * kRemovalBytes + SeenBefore::nominal_bytes(entries) +
+  return index + geometry.removals_max * kRemovalBytes + SeenBefore::nominal_bytes(seen) +
          geometry.catalogue_bytes + 2 * descriptors + directories + kImageChunkBytes;
 }
 
