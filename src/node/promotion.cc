@@ -125,7 +125,10 @@ bool Node::State::begin_promotion(Ticket& ticket, const MatchQuery& query, Promo
   promotion.probe = query.probe;
   promotion.touch = query.touch;
   promotion.deadline = later(now(), query.deadline.value_or(options.operation_deadline));
-  if (!plan_promotion(ticket, promotion)) return false;
+  if (!plan_promotion(ticket, promotion)) {
+    end_leases(ticket);  // the answer takes its own
+    return false;
+  }
   promotion.sequence = access_of(ticket.request, ticket.session).sequence;
   ticket.view.pending = true;
   ticket.expires = later(promotion.deadline, options.ticket_ttl);
