@@ -222,6 +222,9 @@ TEST(Catalogue, ADamagedImageIsRefusedNamingWhatIsWrong) {
   EXPECT_EQ(with(52, std::uint64_t{1}), "form of a name");
   EXPECT_EQ(with(bytes.size() - 48, std::uint64_t{0}), "forms") << "their order";
   EXPECT_EQ(with(bytes.size() - 16, kAtMax + 1), "number of a form's clear");
+  auto one_form_twice = bytes;
+  std::copy_n(one_form_twice.end() - 96, 32, one_form_twice.end() - 48);
+  EXPECT_EQ(wrong(one_form_twice), "forms");
   auto twice = bytes;
   std::copy_n(twice.begin() + 20, 64, twice.begin() + 20 + 74);
   EXPECT_EQ(wrong(twice), "number of a name") << "one name, two numbers";
