@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/sizes.h"
 #include "bench/benches.h"
 #include "bench/print.h"
 #include "model_arguments.h"
@@ -24,12 +25,16 @@ constexpr const char* kExamples = R"(Examples:
   tiercel bench hash get
   tiercel bench put --json
   tiercel bench copy --model config.json
+  tiercel bench disk --path /mnt/nvme --size 8GiB
   tiercel bench --list
 Without a name all of them run, a few minutes in all. Exit status: 0; 1 when a bench could not measure; 2 when the
 command line made no sense. docs/guide/bench.md says what each line means and how to read it.)";
 
+constexpr std::uint64_t kDiskBytesMin = 64ULL << 20;
+
 struct BenchArguments {
   std::vector<std::string> names, models, folders;
+  std::string folder = ".", disk_bytes = "4GiB";
   bool json = false, list = false, quick = false;
 };
 
@@ -121,11 +126,17 @@ int run_benches(const BenchArguments& arguments) {
     return write_stdout(list_text()) ? kExitOk : fail("bench", "standard output cannot be written");
   auto models = chosen_models(arguments);
   if (!models) return fail("bench", models.error().message, kExitUsage);
+  const auto disk_bytes = parse_size(arguments.disk_bytes);
+  if (!disk_bytes) return fail("bench", "--size: " + disk_bytes.error().message, kExitUsage);
+  if (*disk_bytes < kDiskBytesMin || *disk_bytes % kDiskBytesMin != 0)
+    return fail("bench", fmt::format("--size: wanted a multiple of 64 MiB, got {}", arguments.disk_bytes),
+                kExitUsage);
   const ProgressLine progress;
   std::vector<BenchResult> results;
   for (const Bench& bench : *list) {
-    BenchRun run({.quick = arguments.quick, .models = *models},
-                 [&](std::string_view what) { progress.show(bench.name, what); });
+    BenchRun run(
+        {.quick = arguments.quick, .models = *models, .folder = arguments.folder, .disk_bytes = *disk_bytes},
+        [&](std::string_view what) { progress.show(bench.name, what); });
     const Status status = bench.run(run);
     progress.clear();
     if (!status.ok()) return fail("bench", fmt::format("{}: {}", bench.name, status.message));
@@ -150,6 +161,10 @@ Command bench_command(CLI::App& parent) {
       ->type_name("FILE");
   app->add_option("--models", a.folders, "copy: the same for each configuration in a folder")
       ->type_name("DIR");
+  app->add_option("--path", a.folder, "disk: a folder on the drive to be measured (default: this one)")
+      ->type_name("DIR");
+  app->add_option("--size", a.disk_bytes, "disk: of the file there, removed afterwards (default: 4GiB)")
+      ->type_name("SIZE");
   app->add_flag("--list", a.list, "which benches there are");
   app->add_flag("--json", a.json, "one JSON object instead of a table");
   app->add_flag("--quick", a.quick, "tiny sizes: shows that every bench runs, its numbers say nothing");

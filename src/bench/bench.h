@@ -104,6 +104,8 @@ struct BenchOptions {
   std::uint32_t counted = 9;       // at least; more while `least_seconds` have not passed
   double least_seconds = 0.5;      // of counted iterations: many short ones outlast a neighbour's burst
   std::vector<BenchModel> models;  // for benches that can take somebody's models
+  std::string folder = ".";        // where benches of drives put their files, and remove them
+  std::uint64_t disk_bytes = 4ULL << 30;  // of the largest of those
 };
 
 // Called with the bench's own words for what it does now; only for people who wait.
@@ -116,6 +118,8 @@ class BenchRun final {
 
   bool quick() const { return options_.quick; }
   const std::vector<BenchModel>& models() const { return options_.models; }
+  const std::string& folder() const { return options_.folder; }
+  std::uint64_t disk_bytes() const { return options_.disk_bytes; }
   std::uint64_t size(std::uint64_t full, std::uint64_t tiny) const { return options_.quick ? tiny : full; }
 
   // Runs all subjects in turn, in each iteration in another order, first warm and then counted ones. An

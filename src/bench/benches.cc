@@ -14,6 +14,7 @@ std::span<const Bench> benches() {
       {"copy", "pages between pools of different layouts, fragment by fragment, against memcpy", copy_bench},
       {"crc", "CRC-32C of memory, alone and while copying, against memcpy", crc_bench},
       {"arena", "opening an arena, all of it touched, against memset; mapping it once more", arena_bench},
+      {"disk", "a drive through the disk tier's engine and log, against a bare io_uring loop", disk_bench},
   };
   return kBenches;
 }

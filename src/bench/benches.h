@@ -30,5 +30,6 @@ Status replay_bench(BenchRun& run);
 Status crc_bench(BenchRun& run);
 Status arena_bench(BenchRun& run);
 Status copy_bench(BenchRun& run);
+Status disk_bench(BenchRun& run);
 
 }  // namespace tiercel
