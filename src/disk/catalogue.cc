@@ -197,6 +197,7 @@ std::vector<DiskSpaceId> Catalogue::of_form(const Digest& form) const {
 
 std::vector<DiskSpaceId> Catalogue::all() const {
   std::vector<DiskSpaceId> ids;
+  ids.reserve(names_.size());
   for (const auto& [id, name] : names_) ids.push_back(id);
   return ids;
 }

@@ -208,7 +208,7 @@ TEST(DiskFormat, AnotherVersionIsRefusedNamingBoth) {
 
 TEST(DiskFormat, ARightChecksumOverNonsenseIsStillRefused) {
   using Change = std::tuple<std::string, std::size_t, std::uint64_t>;  // field, offset, value
-  const auto expect_named = [](Bytes bytes, const std::vector<Change>& changes, const auto& parse) {
+  const auto expect_named = [](const Bytes& bytes, const std::vector<Change>& changes, const auto& parse) {
     for (const auto& [field, at, value] : changes) {
       Bytes changed = bytes;
       store_le(&changed[at], value);
