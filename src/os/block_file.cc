@@ -26,6 +26,8 @@ namespace {
 constexpr std::uint64_t kStatBlockBytes = 512;
 constexpr std::size_t kLocksTextMax = 4U << 20;
 constexpr unsigned kMode = 0600;
+constexpr int kLockTurns = 200;  // together a second
+constexpr unsigned kLockTurnMicroseconds = 5000;
 constexpr int kTurns = 4;  // the file was renamed or removed between opening and locking it
 
 std::string error_text(int number) { return std::generic_category().message(number); }
@@ -215,13 +217,24 @@ class BlockFileOpening {
     file_.fd_ = fd;
   }
 
+  // 0: nobody that lives, as far as it can be seen from here.
+  static int owner_of(const struct stat& file) {
+    const auto locks = read_text_file("/proc/locks", kLocksTextMax);
+    return locks ? lock_owner_in(*locks, major(file.st_dev), minor(file.st_dev), file.st_ino) : 0;
+  }
+
   Result<void> lock(const struct stat& file) const {
-    const int failed = calls_.lock(file_.fd_, !options_.read_only);
+    int failed = calls_.lock(file_.fd_, !options_.read_only);
+    int owner = failed == EWOULDBLOCK ? owner_of(file) : 0;
+    // The lock of a process that was killed goes when the kernel has ended that process's last operations.
+    for (int turn = 0; failed == EWOULDBLOCK && owner == 0 && turn < kLockTurns; ++turn) {
+      ::usleep(kLockTurnMicroseconds);
+      failed = calls_.lock(file_.fd_, !options_.read_only);
+      owner = failed == EWOULDBLOCK ? owner_of(file) : 0;
+    }
     if (failed == 0) return {};
     if (failed != EWOULDBLOCK)
       return refused(Code::kUnavailable, fmt::format("cannot be locked: {}", error_text(failed)));
-    const auto locks = read_text_file("/proc/locks", kLocksTextMax);
-    const int owner = locks ? lock_owner_in(*locks, major(file.st_dev), minor(file.st_dev), file.st_ino) : 0;
     return refused(Code::kFailedPrecondition,
                    fmt::format("in use by {}; end it, or give this one another path",
                                owner == 0            ? "another process"
