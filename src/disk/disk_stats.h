@@ -20,9 +20,13 @@ struct DiskStats {
   std::uint64_t host_bytes = 0;     // taken of the host's memory
 
   std::uint64_t appended = 0, appended_bytes = 0;  // class-sets accepted, records without rounding
-  std::uint64_t written_bytes = 0;                 // to the drive, everything
-  std::uint64_t record_bytes = 0;                  // of those: of class-sets
-  std::uint64_t directory_bytes = 0, padding_bytes = 0, footer_bytes = 0, image_bytes = 0;
+  // To the drive, everything: the sum of the six below it.
+  std::uint64_t written_bytes = 0;
+  std::uint64_t record_bytes = 0;     // of class-sets, without rounding; those re-inserted with it
+  std::uint64_t padding_bytes = 0;    // rounding of records to whole blocks
+  std::uint64_t directory_bytes = 0;  // of segments, and the names of namespaces
+  std::uint64_t footer_bytes = 0, image_bytes = 0;
+  std::uint64_t header_bytes = 0;  // of regions, and superblocks
   std::uint64_t reinserted = 0, reinserted_bytes = 0;
   std::uint64_t lost = 0;                    // accepted, and not written after all
   std::array<std::uint64_t, 16> verdicts{};  // by DiskVerdict

@@ -1,0 +1,100 @@
+#include "disk/drive_io.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace tiercel::disk {
+namespace {
+
+// Read at once while opening.
+constexpr std::size_t kReadsAtOnce = 64;
+// Waits that end without anything having happened, clock included: a drive that has lost an operation.
+constexpr int kVainWaitsMax = 1000;
+
+Status no_answer() {
+  return {Code::kIoError, "disk: the drive does not answer; nothing was changed: open again when it does"};
+}
+
+}  // namespace
+
+std::vector<BlockDone> DriveIo::wait_for_ends() {
+  const Time since = clock_.now();
+  Time last = since;
+  for (int vain = 0; vain < kVainWaitsMax;) {
+    std::vector<BlockDone> ends = drive_.drain();
+    if (!ends.empty()) return ends;
+    const Time until = later(since, stall_after_);
+    if (clock_.now() >= until) break;
+    drive_.wait(until - clock_.now());
+    vain = clock_.now() == last ? vain + 1 : 0;
+    last = clock_.now();
+  }
+  gave_up_ = true;
+  return {};
+}
+
+void DriveIo::read_all(std::span<Range> ranges) {
+  const std::uint64_t first_id = last_id_ + 1;
+  last_id_ += ranges.size();
+  std::size_t begun = 0, ended = 0;
+  while (ended < ranges.size()) {
+    if (gave_up_) {
+      for (Range& range : ranges) range.status = no_answer();
+      return;
+    }
+    while (begun < ranges.size() && begun - ended < kReadsAtOnce) {
+      BlockRequest request;
+      request.id = first_id + begun;
+      request.offset = ranges[begun].offset;
+      request.pieces = {{ranges[begun].into.data(), ranges[begun].into.size()}};
+      if (!drive_.submit(std::move(request))) break;
+      read_bytes_ += ranges[begun].into.size();
+      ++begun;
+    }
+    for (BlockDone& done : wait_for_ends()) {
+      TIERCEL_CHECK(done.id >= first_id && done.id <= last_id_);
+      ranges[done.id - first_id].status = std::move(done.status);
+      ++ended;
+    }
+  }
+}
+
+Status DriveIo::run(BlockRequest request) {
+  if (gave_up_) return no_answer();
+  request.id = ++last_id_;
+  while (!drive_.submit(request))
+    if (wait_for_ends().empty()) return no_answer();
+  const std::vector<BlockDone> ends = wait_for_ends();
+  if (ends.empty()) return no_answer();
+  TIERCEL_CHECK(ends.size() == 1 && ends.front().id == last_id_);
+  return ends.front().status;
+}
+
+Status DriveIo::read(std::uint64_t offset, MutableByteView into) {
+  Range range{offset, into, {}};
+  read_all({&range, 1});
+  return range.status;
+}
+
+Status DriveIo::write(std::uint64_t offset, ByteView bytes) {
+  BlockRequest request;
+  request.work = BlockWork::kWrite;
+  request.offset = offset;
+  // The drive only reads what it writes.
+  request.pieces = {
+      {const_cast<std::byte*>(bytes.data()), bytes.size()}};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  written_bytes_ += bytes.size();
+  return run(std::move(request));
+}
+
+Status DriveIo::flush() {
+  BlockRequest request;
+  request.work = BlockWork::kFlush;
+  return run(std::move(request));
+}
+
+}  // namespace tiercel::disk

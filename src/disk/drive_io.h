@@ -1,0 +1,58 @@
+// Reads and writes that wait, for opening and checking a log: nothing else is under way at the drive then.
+//
+// Threads: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "os/block_device.h"
+#include "os/clock.h"
+
+namespace tiercel::disk {
+
+class DriveIo final {
+ public:
+  // An operation that takes longer than `stall_after` ends all: see gave_up().
+  DriveIo(BlockDevice& drive, const Clock& clock, Duration stall_after)
+      : drive_(drive), clock_(clock), stall_after_(stall_after) {}
+
+  struct Range {
+    std::uint64_t offset = 0;
+    MutableByteView into;
+    Status status;
+  };
+  // Several at once; each says how it went. Requires: multiples of kBlockBytes, within the drive. Memory that
+  // outlives this object where gave_up().
+  void read_all(std::span<Range> ranges);
+  // Errors: those of the drive.
+  Status read(std::uint64_t offset, MutableByteView into);
+  Status write(std::uint64_t offset, ByteView bytes);
+  Status flush();
+
+  // The drive did not answer: operations may still be under way, and their memory must never be used again.
+  bool gave_up() const { return gave_up_; }
+  std::uint64_t read_bytes() const { return read_bytes_; }
+  std::uint64_t written_bytes() const { return written_bytes_; }
+  BlockDevice& drive() { return drive_; }
+  const Clock& clock() const { return clock_; }
+
+ private:
+  Status run(BlockRequest request);
+  // Ends of operations until there is at least one. Nothing: gave up.
+  std::vector<BlockDone> wait_for_ends();
+
+  BlockDevice& drive_;
+  const Clock& clock_;
+  Duration stall_after_;
+  bool gave_up_ = false;
+  std::uint64_t last_id_ = 0;
+  std::uint64_t read_bytes_ = 0, written_bytes_ = 0;
+};
+
+}  // namespace tiercel::disk

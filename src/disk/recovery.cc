@@ -1,0 +1,458 @@
+#include "disk/recovery.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/checked.h"
+#include "base/crc32c.h"
+#include "base/fault.h"
+#include "disk/tail_scan.h"
+#include "memory/record.h"
+
+namespace tiercel::disk {
+namespace {
+
+// Looked at to tell a blank drive from one with somebody else's bytes.
+constexpr std::uint64_t kBlankBytes = 1ULL << 20;
+constexpr std::string_view kSuperblockMagic = "TIERCLOG";
+
+std::uint8_t low_byte(std::uint64_t life) { return static_cast<std::uint8_t>(life & 0xFF); }
+
+bool starts_as_superblock(ByteView block) {
+  const ByteView magic = as_byte_view(kSuperblockMagic);
+  return std::equal(magic.begin(), magic.end(), block.begin());
+}
+
+Status refused(std::string_view what) { return {Code::kFailedPrecondition, fmt::format("disk: {}", what)}; }
+
+}  // namespace
+
+std::uint64_t Recovery::region_offset(std::uint32_t region) const {
+  const DiskGeometry& g = found_.superblock.geometry;
+  return g.regions_offset + region * g.region_bytes;
+}
+
+Result<std::optional<Superblock>> Recovery::find_superblock() {
+  std::vector<std::byte> front(std::min(kBlankBytes, io_.drive().size_bytes() / kBlockBytes * kBlockBytes));
+  if (front.size() < 2 * kBlockBytes)
+    return error(Code::kInvalidArgument,
+                 fmt::format("disk: size: wanted more, got {} bytes", io_.drive().size_bytes()));
+  TIERCEL_RETURN_IF_ERROR(io_.read(0, front));
+  if (is_blank(front)) return std::optional<Superblock>();
+  std::optional<Superblock> best;
+  std::string why;
+  for (const std::uint64_t slot : {0, 1}) {
+    const auto parsed = parse_superblock(ByteView(front).subspan(slot * kBlockBytes, kBlockBytes));
+    if (!parsed && parsed.error().code == Code::kFailedPrecondition) return tl::unexpected(parsed.error());
+    if (!parsed) why = parsed.error().message;
+    if (parsed && (!best || parsed->sequence > best->sequence)) best = *parsed;
+  }
+  if (best && best->geometry.size_bytes > io_.drive().size_bytes())
+    return tl::unexpected(refused(fmt::format(
+        "the log there was made for {} bytes, the drive has {}; left as it is: give it the old size",
+        best->geometry.size_bytes, io_.drive().size_bytes())));
+  if (best) return best;
+  // A first superblock that did not get whole: the log was never made.
+  for (const std::uint64_t slot : {0, 1}) {
+    const ByteView block = ByteView(front).subspan(slot * kBlockBytes, kBlockBytes);
+    const ByteView other = ByteView(front).subspan((1 - slot) * kBlockBytes, kBlockBytes);
+    if (starts_as_superblock(block) && is_blank(other) && is_blank(ByteView(front).subspan(2 * kBlockBytes)))
+      return std::optional<Superblock>();
+  }
+  return tl::unexpected(refused(fmt::format(
+      "what is there is no log of ours ({}); left as it is: give another path, or wipe it", why)));
+}
+
+Status Recovery::claim(const DiskGeometry& geometry) {
+  auto index = DiskIndex::create(geometry.index_buckets);
+  if (!index) return index.error();
+  found_.index.emplace(std::move(*index));
+  found_.catalogue.emplace(names_bytes_max(geometry));
+  found_.removals.emplace(geometry.removals_max);
+  return {};
+}
+
+Status Recovery::recover(const Superblock& superblock, const DiskLogOptions&) {
+  found_.superblock = superblock;
+  if (Status status = claim(superblock.geometry); !status.ok()) return status;
+  if (superblock.image)
+    if (Status status = load_any_image(); !status.ok()) return status;
+  read_regions();
+  order_regions();
+  drop_stale(image_life_);
+  const std::vector<Replay> replays = collect();
+  learn_names(replays);
+  if (!found_.superblock.image) learn_from_records(replays);
+  for (const Replay& replay : replays) apply(replay);
+  for (const DiskSpaceId id : found_.catalogue->all())
+    if (const std::uint64_t at = found_.catalogue->form_cleared_at(found_.catalogue->name(id)->form); at != 0)
+      found_.removals->clear_space(id, at);
+  if (io_.gave_up()) return {Code::kIoError, "disk: the drive does not answer; nothing was changed"};
+  return {};
+}
+
+// ---- the image ----
+
+// The one that the superblock names, or else the one before it: an image that stands in the other place with
+// a lower sequence was once named by a superblock, so what it names was behind a flush.
+Status Recovery::load_any_image() {
+  const Superblock s = found_.superblock;
+  found_.last_image = s.image_sequence;
+  const std::array<std::array<std::uint64_t, 3>, 2> tries = {
+      {{*s.image, s.image_sequence, s.image_sequence}, {1 - *s.image, 0, s.image_sequence - 1}}};
+  for (const auto& [slot, least, most] : tries) {
+    if (s.image_sequence == 0 && slot != *s.image) break;
+    if (load_image(static_cast<std::uint32_t>(slot), least, most).ok()) return {};
+    ++found_.counts.images_damaged;
+    found_.image_from_at = 0;
+    image_life_ = 0;
+    if (Status status = claim(s.geometry); !status.ok()) return status;
+  }
+  found_.image_lost = true;
+  found_.superblock.image.reset();
+  found_.superblock.image_sequence = 0;
+  found_.superblock.closed = false;
+  return {};
+}
+
+Status Recovery::load_image(std::uint32_t slot, std::uint64_t least, std::uint64_t most) {
+  const DiskGeometry& g = found_.superblock.geometry;
+  const std::uint64_t offset = g.image_offset[slot];
+  const ImageLayout layout = image_layout(g.index_buckets, g.catalogue_bytes);
+  std::vector<std::byte> block(kBlockBytes);
+  if (Status status = io_.read(offset, block); !status.ok()) return status;
+  const auto header = parse_image_header(block);
+  if (!header) return header.error();
+  const bool ours = header->uuid == found_.superblock.uuid && header->index_buckets == g.index_buckets &&
+                    header->catalogue_used <= g.catalogue_bytes && header->sequence >= least &&
+                    header->sequence <= most;
+  if (!ours) return {Code::kDataCorrupt, "index image: of another log, or not the one that is named"};
+  std::vector<std::byte> checksums(ceil_div(layout.checksums_bytes, kBlockBytes) * kBlockBytes);
+  if (Status status = io_.read(offset + layout.checksums_at, checksums); !status.ok()) return status;
+  const ByteView list = ByteView(checksums).first(layout.checksums_bytes);
+  if (crc32c(list) != header->checksums_crc) return {Code::kDataCorrupt, "index image: checksums"};
+  if (Status status = load_table(*header, offset + layout.table_at, list); !status.ok()) return status;
+
+  std::vector<std::byte> names(ceil_div(header->catalogue_used, kBlockBytes) * kBlockBytes);
+  if (!names.empty())
+    if (Status status = io_.read(offset + layout.catalogue_at, names); !status.ok()) return status;
+  const ByteView used = ByteView(names).first(header->catalogue_used);
+  if (crc32c(used) != load_le<std::uint32_t>(&list[layout.chunks * sizeof(std::uint32_t)]))
+    return {Code::kDataCorrupt, "index image: checksum of the catalogue"};
+  const auto read = found_.catalogue->load_from(used);
+  if (!read) return read.error();
+  const auto removals = found_.removals->load_from(used.subspan(*read));
+  if (!removals) return removals.error();
+  found_.index->counted();
+  found_.image_from_at = header->from_at;
+  found_.last_at = std::max(found_.last_at, header->to_at);
+  found_.last_life = std::max(found_.last_life, header->last_life);
+  image_life_ = header->last_life;
+  found_.superblock.image = slot;
+  found_.superblock.image_sequence = header->sequence;
+  return {};
+}
+
+// Straight into the index, a few chunks at once.
+Status Recovery::load_table(const ImageHeader& header, std::uint64_t offset, ByteView checksums) {
+  const ImageLayout layout = image_layout(header.index_buckets, found_.superblock.geometry.catalogue_bytes);
+  std::vector<DriveIo::Range> ranges;
+  std::vector<std::byte> rest(kBlockBytes);  // of the last block, where the table ends inside it
+  const std::uint64_t whole = layout.table_bytes / kBlockBytes * kBlockBytes;
+  for (std::uint64_t at = 0; at < whole; at += kImageChunkBytes) {
+    const std::uint64_t length = std::min(kImageChunkBytes, whole - at);
+    ranges.push_back({offset + at, found_.index->image_for_load(at, length), {}});
+  }
+  if (whole < layout.table_bytes) ranges.push_back({offset + whole, rest, {}});
+  io_.read_all(ranges);
+  for (const DriveIo::Range& range : ranges)
+    if (!range.status.ok()) return range.status;
+  if (whole < layout.table_bytes) {
+    const MutableByteView end = found_.index->image_for_load(whole, layout.table_bytes - whole);
+    std::copy_n(rest.begin(), end.size(), end.begin());
+  }
+  for (std::uint64_t i = 0; i < layout.chunks; ++i) {
+    const std::uint64_t at = i * kImageChunkBytes;
+    const ByteView chunk = found_.index->image(at, std::min(kImageChunkBytes, layout.table_bytes - at));
+    if (crc32c(chunk) != load_le<std::uint32_t>(&checksums[i * sizeof(std::uint32_t)]))
+      return {Code::kDataCorrupt, fmt::format("index image: checksum of chunk {}", i)};
+  }
+  return {};
+}
+
+// ---- regions ----
+
+// Header and first segment of each, in one read.
+void Recovery::read_regions() {
+  constexpr std::uint64_t kFrontBytes = 2 * kBlockBytes;
+  constexpr std::uint32_t kAtOnce = 1024;
+  const auto regions = static_cast<std::uint32_t>(found_.superblock.geometry.regions);
+  found_.regions.resize(regions);
+  std::vector<std::byte> fronts(std::min(kAtOnce, regions) * kFrontBytes);
+  for (std::uint32_t first = 0; first < regions; first += kAtOnce) {
+    const std::uint32_t count = std::min(kAtOnce, regions - first);
+    std::vector<DriveIo::Range> ranges;
+    for (std::uint32_t i = 0; i < count; ++i)
+      ranges.push_back(
+          {region_offset(first + i), MutableByteView(fronts).subspan(i * kFrontBytes, kFrontBytes), {}});
+    io_.read_all(ranges);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      RegionFound& region = found_.regions[first + i];
+      const ByteView front = ranges[i].into;
+      if (!ranges[i].status.ok()) {
+        ++found_.counts.read_errors;
+        region.header_damaged = true;
+        continue;
+      }
+      const auto header = parse_region_header(front.first(kBlockBytes));
+      if (!header || header->uuid != found_.superblock.uuid || header->region != first + i) {
+        region.header_damaged = !is_blank(front.first(kBlockBytes));
+        continue;
+      }
+      region.life = header->life;
+      region.first_at = header->first_at;
+      const auto head = parse_segment_head(front.subspan(kBlockBytes));
+      region.has_segments = head && head->uuid == header->uuid && head->life == header->life &&
+                            head->block == 1 && head->first_at >= header->first_at;
+      if (region.has_segments) region.first_segment = *head;
+    }
+  }
+}
+
+void Recovery::order_regions() {
+  for (std::uint32_t i = 0; i < found_.regions.size(); ++i) {
+    const RegionFound& region = found_.regions[i];
+    if (region.life == 0) continue;
+    found_.order.push_back(i);
+    found_.last_life = std::max(found_.last_life, region.life);
+    found_.last_at = std::max(found_.last_at, region.first_at - 1);
+    if (region.first_segment) {
+      const SegmentHead& head = *region.first_segment;
+      found_.last_at = std::max(found_.last_at, std::min(kAtMax, head.first_at + head.entries));
+    }
+  }
+  std::sort(found_.order.begin(), found_.order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::pair(found_.regions[a].life, a) < std::pair(found_.regions[b].life, b);
+  });
+}
+
+// What the image says of regions that were used again since, and of namespaces that nobody knows.
+void Recovery::drop_stale(std::uint64_t image_life) {
+  const std::uint64_t blocks = region_blocks();
+  const bool trust = TIERCEL_FAULT(stale_life_ignored);
+  std::vector<bool> known;
+  for (const DiskSpaceId id : found_.catalogue->all()) {
+    if (known.size() <= id.value()) known.resize(id.value() + 1);
+    known[id.value()] = true;
+  }
+  found_.index->sweep(0, found_.index->buckets(), [&](const IndexEntry& entry) {
+    const std::uint64_t number = entry.block / blocks;
+    if (number >= found_.regions.size() || entry.space >= known.size() || !known[entry.space]) return false;
+    RegionFound& region = found_.regions[number];
+    const bool holds = region.life != 0 && region.life <= image_life && low_byte(region.life) == entry.life;
+    if (!holds && !trust) return false;
+    region.oldest_born = std::min(region.oldest_born, entry.born);
+    return true;
+  });
+  found_.counts.from_image = found_.index->size();
+}
+
+Result<Footer> Recovery::read_footer(std::uint32_t region) {
+  const std::uint64_t end = region_offset(region) + found_.superblock.geometry.region_bytes;
+  std::vector<std::byte> last(kBlockBytes);
+  TIERCEL_RETURN_IF_ERROR(io_.read(end - kBlockBytes, last));
+  TIERCEL_ASSIGN_OR_RETURN(const FooterTail tail, parse_footer_tail(last));
+  const RegionFound& found = found_.regions[region];
+  if (tail.uuid != found_.superblock.uuid || tail.region != region || tail.life != found.life)
+    return error(Code::kDataCorrupt, "region footer: of another use of the region");
+  const std::uint64_t size = footer_bytes(tail.entries);
+  if (size > (region_blocks() - 1) * kBlockBytes)
+    return error(Code::kDataCorrupt, "region footer: longer than the region");
+  if (size > kBlockBytes) {
+    last.resize(size);
+    TIERCEL_RETURN_IF_ERROR(io_.read(end - size, last));
+  }
+  TIERCEL_ASSIGN_OR_RETURN(Footer footer, parse_footer(last));
+  const std::uint64_t footer_block = region_blocks() - size / kBlockBytes;
+  for (const Descriptor& d : footer.entries)
+    if (d.block + std::uint64_t{d.blocks} > footer_block)
+      return error(Code::kDataCorrupt, "region footer: an entry beyond the region");
+  return footer;
+}
+
+TailFound Recovery::scan(std::uint32_t region, bool verify_all) {
+  return TailScan(*this, region).run(verify_all);
+}
+
+Result<std::pair<DiskSpaceId, DiskSpaceName>> Recovery::read_name(std::uint32_t region, const Descriptor& d) {
+  std::vector<std::byte> bytes(d.blocks * kBlockBytes);
+  TIERCEL_RETURN_IF_ERROR(io_.read(region_offset(region) + d.block * kBlockBytes, bytes));
+  TIERCEL_ASSIGN_OR_RETURN(auto parsed, Catalogue::parse_name(bytes));
+  if (parsed.first.value() != d.space)
+    return error(Code::kDataCorrupt, "catalogue: a name of another namespace than its entry says");
+  return parsed;
+}
+
+Status Recovery::verify(std::uint32_t region, const Descriptor& d) {
+  // Record by record: a class-set may be as large as a region.
+  const std::uint64_t stride = d.blocks / d.shards * kBlockBytes;
+  std::vector<std::byte> record(stride);
+  std::uint32_t generation = 0;
+  for (std::uint16_t shard = 0; shard < d.shards; ++shard) {
+    const std::uint64_t at = region_offset(region) + d.block * kBlockBytes + shard * stride;
+    if (Status status = io_.read(at, record); !status.ok()) return status;
+    Status status =
+        records_.check(record, d, shard, found_.catalogue->name(DiskSpaceId(d.space)), generation);
+    if (!status.ok()) return {status.code, fmt::format("shard {}: {}", shard, status.message)};
+  }
+  return {};
+}
+
+// ---- what the image lacks ----
+
+// Regions that may hold something newer than the image: all from the last one on that begins at or before the
+// image's number.
+std::vector<Recovery::Replay> Recovery::collect() {
+  std::vector<Replay> replays;
+  std::uint64_t next_first = UINT64_MAX;  // where the next region with segments begins, as far as known
+  std::vector<std::uint32_t> chosen;
+  for (auto it = found_.order.rbegin(); it != found_.order.rend(); ++it) {
+    RegionFound& region = found_.regions[*it];
+    if (region.has_segments && next_first == UINT64_MAX) {
+      chosen.push_back(*it);  // the newest: never has a footer that was waited for
+      next_first = region.first_segment->first_at;
+      continue;
+    }
+    // Without a readable first segment the region may hold anything up to the next one's first number.
+    if (next_first > found_.image_from_at + 1) {
+      if (next_first != UINT64_MAX || !region.has_segments) chosen.push_back(*it);
+      if (region.has_segments) next_first = region.first_segment->first_at;
+    } else {
+      region.last_at = next_first - 1;
+      if (region.has_segments) next_first = std::min(next_first, region.first_segment->first_at);
+    }
+  }
+  std::reverse(chosen.begin(), chosen.end());
+  for (const std::uint32_t number : chosen) {
+    RegionFound& region = found_.regions[number];
+    Replay replay{number, {}, false};
+    auto footer = read_footer(number);
+    if (footer) {
+      region.entries = footer->tail.entries;
+      region.last_at = footer->tail.last_at;
+      found_.last_at = std::max(found_.last_at, region.last_at);
+      replay.entries = std::move(footer->entries);
+    } else {
+      TailFound tail = scan(number, false);
+      replay.tail = true;
+      replay.entries = tail.entries;
+      found_.tails.push_back(std::move(tail));
+    }
+    for (const Descriptor& d : replay.entries) note(d, number);
+    replays.push_back(std::move(replay));
+  }
+  return replays;
+}
+
+void Recovery::note(const Descriptor& d, std::uint32_t number) {
+  RegionFound& region = found_.regions[number];
+  found_.last_at = std::max(found_.last_at, d.born);
+  if (d.kind == EntryKind::kClassSet) {
+    region.oldest_born = std::min(region.oldest_born, d.born);
+    found_.set_blocks[{d.space, d.cls}] = d.blocks;
+  } else {
+    region.last_control_at = std::max(region.last_control_at, std::max(region.last_at, d.born));
+  }
+}
+
+// Names first: a name that had to be written again stands behind what uses it. An older class-set of another
+// name with the same number (which was never written) is told by its own number.
+void Recovery::learn_names(const std::vector<Replay>& replays) {
+  for (const Replay& replay : replays)
+    for (const Descriptor& d : replay.entries)
+      if (d.kind == EntryKind::kName && !learn_name(replay.region, d).ok()) ++found_.counts.read_errors;
+}
+
+Status Recovery::learn_name(std::uint32_t region, const Descriptor& d) {
+  const bool known = found_.catalogue->name(DiskSpaceId(d.space)) != nullptr;
+  const auto name = read_name(region, d);
+  if (!name) return name.error();
+  if (Status status = found_.catalogue->learn(name->first, name->second); !status.ok()) return status;
+  if (!known) name_born_[d.space] = d.born;
+  return {};
+}
+
+// Without an image nothing tells the names of namespaces whose entry left with an old region, but each record
+// says whose it is.
+void Recovery::learn_from_records(const std::vector<Replay>& replays) {
+  for (const Replay& replay : replays)
+    for (const Descriptor& d : replay.entries) {
+      if (d.kind != EntryKind::kClassSet || found_.catalogue->name(DiskSpaceId(d.space)) != nullptr) continue;
+      std::vector<std::byte> record(kBlockBytes);
+      if (!io_.read(region_offset(replay.region) + d.block * kBlockBytes, record).ok()) continue;
+      const auto header = parse_header(record);
+      if (!header || header->label.key != d.key || header->label.cls != d.cls) continue;
+      DiskSpaceName name;
+      name.root = header->label.root;
+      name.form = header->form;
+      if (found_.catalogue->learn(DiskSpaceId(d.space), name).ok()) name_born_[d.space] = 0;
+    }
+}
+
+void Recovery::apply(const Replay& replay) {
+  Removals& removals = *found_.removals;
+  for (const Descriptor& d : replay.entries) {
+    const DiskSpaceId space(d.space);
+    switch (d.kind) {
+      case EntryKind::kClassSet:
+        put(replay, d);
+        break;
+      case EntryKind::kRemovePage: {
+        removals.remove_page(space, d.key, d.born);
+        const DiskIndex::Hits hits = found_.index->find_all(space, d.key);
+        for (std::size_t i = 0; i < hits.count; ++i)
+          if (hits.entries[i].born < d.born) found_.index->erase(space, d.key, hits.entries[i].cls);
+        break;
+      }
+      case EntryKind::kClearSpace:
+        removals.clear_space(space, d.born);
+        break;
+      case EntryKind::kClearForm:
+        found_.catalogue->note_form(form_of(d), d.born, d.length);
+        break;
+      case EntryKind::kName:
+        break;
+    }
+  }
+}
+
+void Recovery::put(const Replay& replay, const Descriptor& d) {
+  const DiskSpaceId space(d.space);
+  const auto named = name_born_.find(d.space);
+  if (found_.catalogue->name(space) == nullptr || (named != name_born_.end() && d.born < named->second))
+    return;
+  // What was re-inserted may be older than removals that only a lost image knew.
+  if (found_.image_lost && d.born < found_.regions[found_.order.front()].first_at) return;
+  if (d.born < std::max(found_.removals->cleared_at(space), found_.removals->page_at(space, d.key))) return;
+  const auto there = found_.index->find(space, d.key, d.cls);
+  if (there && there->born > d.born) return;
+  IndexEntry entry;
+  entry.key = d.key;
+  entry.space = d.space;
+  entry.cls = d.cls;
+  entry.block = static_cast<std::uint32_t>(replay.region * region_blocks() + d.block);
+  entry.born = d.born;
+  entry.uses = there ? there->uses : std::uint8_t{0};
+  entry.life = low_byte(found_.regions[replay.region].life);
+  if (!found_.index->put(entry)) {
+    ++found_.counts.no_room;
+    return;
+  }
+  ++(replay.tail ? found_.counts.from_tail : found_.counts.from_footers);
+}
+
+}  // namespace tiercel::disk

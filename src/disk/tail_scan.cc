@@ -1,0 +1,105 @@
+#include "disk/tail_scan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/fault.h"
+
+namespace tiercel::disk {
+namespace {
+
+Status differs(std::string_view field, const auto& wanted, const auto& got) {
+  return {Code::kDataCorrupt, fmt::format("segment: {}: wanted {}, got {}", field, wanted, got)};
+}
+
+}  // namespace
+
+TailScan::TailScan(Recovery& recovery, std::uint32_t region)
+    : recovery_(recovery),
+      region_(region),
+      life_(recovery.found_.regions[region].life),
+      next_at_(recovery.found_.regions[region].first_at) {}
+
+// Numbers may leave gaps (of entries that were lost), never go back; neither do openings.
+Status TailScan::in_order(const SegmentHead& head, std::uint32_t block) const {
+  const Superblock& superblock = recovery_.found_.superblock;
+  if (head.uuid != superblock.uuid) return differs("log", "this one", "another");
+  if (head.life != life_) return differs("life of its region", life_, head.life);
+  if (head.block != block) return differs("place", block, head.block);
+  if (head.blocks > recovery_.region_blocks() - block)
+    return differs("blocks", fmt::format("at most {}", recovery_.region_blocks() - block), head.blocks);
+  if (!TIERCEL_FAULT(epoch_ignored_in_tail) && (head.epoch < epoch_ || head.epoch > superblock.epoch))
+    return differs("opening", fmt::format("{} to {}", epoch_, superblock.epoch), head.epoch);
+  if (head.first_at < next_at_)
+    return differs("first number", fmt::format("{} or more", next_at_), head.first_at);
+  return {};
+}
+
+Result<Directory> TailScan::directory_at(std::uint32_t block) {
+  const std::uint64_t offset = recovery_.region_offset(region_) + block * kBlockBytes;
+  std::vector<std::byte> bytes(kBlockBytes);
+  TIERCEL_RETURN_IF_ERROR(recovery_.io_.read(offset, bytes));
+  TIERCEL_ASSIGN_OR_RETURN(const SegmentHead head, parse_segment_head(bytes));
+  TIERCEL_RETURN_IF_ERROR(in_order(head, block));
+  const std::uint64_t size = directory_bytes(head.entries);
+  if (size > kBlockBytes) {
+    bytes.resize(size);
+    TIERCEL_RETURN_IF_ERROR(recovery_.io_.read(offset, bytes));
+  }
+  TIERCEL_ASSIGN_OR_RETURN(Directory directory, parse_directory(bytes));
+  if (directory.head != head) return error(Code::kDataCorrupt, "segment: it changed while it was read");
+  return directory;
+}
+
+Status TailScan::whole(const Directory& directory, bool verify) {
+  for (const Descriptor& d : directory.entries) {
+    // Names are learned on the way, so that what follows can be verified.
+    if (d.kind == EntryKind::kName)
+      if (Status status = recovery_.learn_name(region_, d); !status.ok()) return status;
+    if (d.kind != EntryKind::kClassSet || !verify) continue;
+    if (TIERCEL_FAULT(tail_segment_not_verified)) continue;
+    if (Status status = recovery_.verify(region_, d); !status.ok()) return status;
+  }
+  return {};
+}
+
+TailFound TailScan::run(bool verify_all) {
+  TailFound tail;
+  tail.region = region_;
+  std::vector<Directory> chain;
+  std::uint64_t durable_at = 0;
+  for (std::uint64_t block = 1; block < recovery_.region_blocks();) {
+    auto directory = directory_at(static_cast<std::uint32_t>(block));
+    if (!directory) {
+      tail.refused = {directory.error().message};
+      break;
+    }
+    const SegmentHead& head = directory->head;
+    epoch_ = head.epoch;
+    next_at_ = head.first_at + head.entries;
+    durable_at = std::max(durable_at, head.durable_at);
+    block += head.blocks;
+    recovery_.found_.last_at = std::max(recovery_.found_.last_at, head.first_at + head.entries);
+    chain.push_back(std::move(*directory));
+  }
+  RegionFound& region = recovery_.found_.regions[region_];
+  for (const Directory& directory : chain) {
+    const SegmentHead& head = directory.head;
+    const std::uint64_t end_at = head.first_at + head.entries;  // behind its last entry
+    const Status status = whole(directory, verify_all || end_at > durable_at + 1);
+    if (!status.ok()) {
+      tail.refused = {status.message};
+      ++recovery_.found_.counts.segments_refused;
+      break;
+    }
+    tail.next_block = head.block + head.blocks;
+    tail.epoch = head.epoch;
+    region.last_at = std::max(region.last_at, end_at - 1);
+    tail.entries.insert(tail.entries.end(), directory.entries.begin(), directory.entries.end());
+  }
+  return tail;
+}
+
+}  // namespace tiercel::disk

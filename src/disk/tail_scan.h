@@ -1,0 +1,35 @@
+// The end of the log: segments of a region without a footer, one behind the other.
+//
+// Threads: one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "disk/recovery.h"
+
+namespace tiercel::disk {
+
+class TailScan final {
+ public:
+  TailScan(Recovery& recovery, std::uint32_t region);
+  TailFound run(bool verify_all);
+
+ private:
+  // The directory at that block, if it is the next of this use of the region. Errors: why not.
+  Result<Directory> directory_at(std::uint32_t block);
+  Status in_order(const SegmentHead& head, std::uint32_t block) const;
+  // Whether everything in it is whole; names are learned on the way.
+  Status whole(const Directory& directory, bool verify);
+
+  Recovery& recovery_;
+  std::uint32_t region_;
+  std::uint64_t life_;
+  std::uint64_t epoch_ = 0;    // of the segment before
+  std::uint64_t next_at_ = 0;  // the next segment's first number, or lower
+};
+
+}  // namespace tiercel::disk
