@@ -220,7 +220,13 @@ class BlockFileOpening {
   // 0: nobody that lives, as far as it can be seen from here.
   static int owner_of(const struct stat& file) {
     const auto locks = read_text_file("/proc/locks", kLocksTextMax);
-    return locks ? lock_owner_in(*locks, major(file.st_dev), minor(file.st_dev), file.st_ino) : 0;
+    const int owner = locks ? lock_owner_in(*locks, major(file.st_dev), minor(file.st_dev), file.st_ino) : 0;
+    if (owner == 0) return 0;
+    const auto text = read_text_file(fmt::format("/proc/{}/stat", owner), kLocksTextMax);
+    const std::size_t name_end = text ? text->rfind(") ") : std::string::npos;
+    if (name_end == std::string::npos || name_end + 2 >= text->size()) return 0;
+    const char state = (*text)[name_end + 2];
+    return state == 'Z' || state == 'X' ? 0 : owner;
   }
 
   Result<void> lock(const struct stat& file) const {
