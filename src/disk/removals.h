@@ -37,17 +37,16 @@ class Removals final {
   // namespace may be of one of its unknown ancestors.
   bool dead_in_middle(DiskSpaceId space, std::uint64_t born) const;
   // Walks a chain from its start: the highest removal of any page so far.
+  // Lives: the removals stay, and as they are.
   class Walk {
    public:
-    Walk(const Removals& removals, DiskSpaceId space)
-        : removals_(removals), space_(space), beaten_(removals.cleared_at(space)) {}
+    Walk(const Removals& removals, DiskSpaceId space);
     // Goes on to the next page; then whether something of that page born then is dead.
     void step(const Key& key);
     bool dead(std::uint64_t born) const { return born < beaten_; }
 
    private:
-    const Removals& removals_;
-    DiskSpaceId space_;
+    const std::unordered_map<Key, std::uint64_t>* pages_;  // null: none of this namespace
     std::uint64_t beaten_;
   };
 
@@ -55,7 +54,7 @@ class Removals final {
   // Returns how many went. Cost: O(removals).
   std::size_t forget_below(std::uint64_t oldest_born);
 
-  std::uint64_t pages() const { return pages_.size(); }
+  std::uint64_t pages() const { return pages_; }
   std::uint64_t pages_max() const { return pages_max_; }
   std::uint64_t folded() const { return folded_; }
 
@@ -66,25 +65,18 @@ class Removals final {
   Result<std::uint64_t> load_from(ByteView bytes);
 
  private:
-  struct PageName {
-    DiskSpaceId space;
-    Key key;
-    friend bool operator==(const PageName&, const PageName&) = default;
-  };
-  struct PageHash {
-    std::size_t operator()(const PageName& name) const noexcept;
-  };
   struct Space {
     std::uint64_t cleared = 0;
     std::uint64_t newest_page = 0;
-    std::uint64_t pages = 0;
+    std::unordered_map<Key, std::uint64_t> pages;  // when they were removed
   };
   Result<void> load_spaces(const std::byte* from, std::uint64_t count);
   Result<void> load_pages(const std::byte* from, std::uint64_t count);
+  const Space* find(DiskSpaceId space) const;  // null: nothing known
 
   std::uint64_t pages_max_;
+  std::uint64_t pages_ = 0;  // of all namespaces
   std::uint64_t folded_ = 0;
-  std::unordered_map<PageName, std::uint64_t, PageHash> pages_;
   std::map<DiskSpaceId, Space> spaces_;
 };
 
