@@ -466,7 +466,9 @@ void Node::State::out_of_sight(Page& page, const PastEvent& event) {
   page.visible = false;
   pages.index().set_visible(page.number, false);
   --stats.pages_visible;
-  ++(event.cause == Cause::kEvicted ? stats.pages_evicted : stats.pages_removed);
+  // An evicted page that the disk had refused is remembered for that.
+  const bool taken = event.cause == Cause::kRemoved || event.cause == Cause::kDamaged;
+  ++(taken ? stats.pages_removed : stats.pages_evicted);
   push_event(EventKind::kRemoved, page, page.presence, event.cause);
   history.left(page.name.ns, page.name.key, event);
   drop_point(page, event.cause);
