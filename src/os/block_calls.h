@@ -16,7 +16,7 @@ namespace tiercel {
 enum class BlockFeature : std::uint8_t {
   kDirect,          // reads and writes past the page cache
   kRing,            // io_uring
-  kRingOfOne,       // a ring of one thread whose ends are worked off when it asks for them
+  kCalmRing,        // a ring that interrupts nobody
   kRegisterFile,    // a file known to the ring
   kRegisterMemory,  // memory known to the ring, pinned once
 };

@@ -290,7 +290,7 @@ TEST_P(BlockTrouble, PastTheEndIsOurOwnMistake) {
 
 // Every rung below the best one works the same.
 TEST_P(BlockTrouble, EveryRefusedFeatureIsDoneWithout) {
-  for (const BlockFeature absent : {BlockFeature::kDirect, BlockFeature::kRingOfOne,
+  for (const BlockFeature absent : {BlockFeature::kDirect, BlockFeature::kCalmRing,
                                     BlockFeature::kRegisterFile, BlockFeature::kRegisterMemory}) {
     calls_.absent = {absent};
     auto arena = Mapping::open({.bytes = 2 * kMiB});
@@ -300,7 +300,7 @@ TEST_P(BlockTrouble, EveryRefusedFeatureIsDoneWithout) {
     ASSERT_NO_FATAL_FAILURE(make(4 * kPage, std::move(tuning)));
     const bool told = absent == BlockFeature::kDirect
                           ? GetParam().direct
-                          : GetParam().engine == BlockEngine::kUring && absent != BlockFeature::kRingOfOne;
+                          : GetParam().engine == BlockEngine::kUring && absent != BlockFeature::kCalmRing;
     EXPECT_EQ(opened_.notes.size(), told ? 1U : 0U) << static_cast<int>(absent);
     expect_round_trip(4);
     opened_ = {};

@@ -193,7 +193,7 @@ class BlockFileOpening {
       return refused(Code::kUnavailable, fmt::format("cannot be created: {}", error_text(errno)));
     file_.bytes_ = options_.bytes;
     file_.created_ = true;
-    TIERCEL_RETURN_IF_ERROR(claim());
+    TIERCEL_RETURN_IF_ERROR(claim(file_.bytes_));
     if (::ftruncate(file_.fd_, static_cast<off_t>(options_.bytes)) != 0 || ::fsync(file_.fd_) != 0)
       return refused(Code::kIoError, fmt::format("cannot be made {} long: {}", format_size(options_.bytes),
                                                  error_text(errno)));
@@ -262,7 +262,7 @@ class BlockFileOpening {
                      fmt::format("size: wanted a multiple of {} bytes, got {}", kBlockBytes, file_.bytes_));
     const std::uint64_t claimed = static_cast<std::uint64_t>(now.st_blocks) * kStatBlockBytes;
     if (options_.read_only || claimed >= file_.bytes_) return {};
-    return claim();
+    return claim(file_.bytes_ - claimed);
   }
 
   Result<void> drive_size() {
@@ -282,9 +282,12 @@ class BlockFileOpening {
     return {};
   }
 
-  // Room for all of it.
-  Result<void> claim() {
+  // Room for all of it, of which so many bytes have none yet.
+  Result<void> claim(std::uint64_t missing) {
     if (options_.sparse) return {};
+    // Asked first: a file system would otherwise be filled to the brim before it says no.
+    const auto free = calls_.free_bytes(file_.fd_);
+    if (free && *free < missing) return no_room(ENOSPC);
     const int failed = calls_.allocate(file_.fd_, file_.bytes_);
     if (failed == 0) return {};
     if (failed != EOPNOTSUPP && failed != ENOSYS && failed != EINVAL) return no_room(failed);

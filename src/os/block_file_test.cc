@@ -194,16 +194,22 @@ TEST(LockOwner, IsReadOutOfTheKernelsText) {
 
 TEST_F(BlockFileTest, TooLittleRoomIsToldWithSizesAndLeavesNothing) {
   StagedBlockCalls calls;
-  calls.allocate_refused = ENOSPC;
-  calls.room = 12 * kBlockBytes;
+  calls.free = 12 * kBlockBytes;
   expect_refused(fresh(), Code::kResourceExhausted, "wanted 256 KiB, free on that file system are 48 KiB",
                  calls);
   EXPECT_EQ(files(), 0U);
 }
 
+TEST_F(BlockFileTest, RoomThatIsTakenBySomebodyElseMeanwhileIsTold) {
+  StagedBlockCalls calls;
+  calls.allocate_refused = ENOSPC;
+  expect_refused(fresh(), Code::kResourceExhausted, "No space left on device", calls);
+  EXPECT_EQ(files(), 0U);
+}
+
 TEST_F(BlockFileTest, TooLargeForTheRealFileSystemLeavesNothing) {
   BlockFileOptions options = fresh();
-  options.bytes = 1ULL << 43;  // no larger file fits ext4; more than any test machine has
+  options.bytes = 1ULL << 53;
   const auto file = BlockFile::open(options);
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code, Code::kResourceExhausted) << file.error().message;

@@ -48,24 +48,20 @@ struct BlockQueue::Operation {
 const BlockMemory& BlockQueue::Attempt::memory() const { return operation->memory; }
 
 Result<std::unique_ptr<BlockQueue>> BlockQueue::create(BlockQueueOptions options) {
-  const int end_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  const int work_fd = ::eventfd(0, EFD_CLOEXEC);
-  if (end_fd >= 0 && work_fd >= 0)
-    return std::unique_ptr<BlockQueue>(new BlockQueue(std::move(options), end_fd, work_fd));
-  const int failed = errno;
-  if (end_fd >= 0) ::close(end_fd);
-  return error(Code::kUnavailable, fmt::format("{}: no file descriptor for events: {}; look at ulimit -n",
-                                               options.name, std::generic_category().message(failed)));
+  int end_fd = -1;
+  if (options.event && (end_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+    return error(Code::kUnavailable, fmt::format("{}: no file descriptor for events: {}; look at ulimit -n",
+                                                 options.name, std::generic_category().message(errno)));
+  return std::unique_ptr<BlockQueue>(new BlockQueue(std::move(options), end_fd));
 }
 
-BlockQueue::BlockQueue(BlockQueueOptions options, int end_fd, int work_fd)
-    : options_(std::move(options)), end_fd_(end_fd), work_fd_(work_fd) {
+BlockQueue::BlockQueue(BlockQueueOptions options, int end_fd)
+    : options_(std::move(options)), end_fd_(end_fd) {
   TIERCEL_CHECK(options_.attempts_max >= 2);
 }
 
 BlockQueue::~BlockQueue() {
-  ::close(end_fd_);
-  ::close(work_fd_);
+  if (end_fd_ >= 0) ::close(end_fd_);
 }
 
 bool BlockQueue::submit(BlockRequest request) {
@@ -76,7 +72,6 @@ bool BlockQueue::submit(BlockRequest request) {
     TIERCEL_CHECK(request.offset % kBlockBytes == 0 && bytes % kBlockBytes == 0 && bytes != 0);
     TIERCEL_CHECK(request.offset <= options_.size_bytes && bytes <= options_.size_bytes - request.offset);
   }
-  bool wake = false;
   {
     const MutexLock lock(mutex_);
     if (operations_.size() + ends_.size() >= options_.operations_max) return false;
@@ -87,24 +82,29 @@ bool BlockQueue::submit(BlockRequest request) {
     std::deque<Operation*>& ready = request.background ? background_ : foreground_;
     operations_.push_back(std::make_unique<Operation>(std::move(request)));
     ready.push_back(operations_.back().get());
-    wake = std::exchange(starved_, false);
   }
-  if (wake) raise(work_fd_);
   changed_.notify_one();
   return true;
 }
 
 std::vector<BlockDone> BlockQueue::drain() {
   const MutexLock lock(mutex_);
-  if (!ends_.empty()) lower(end_fd_);
+  if (!ends_.empty() && end_fd_ >= 0) lower(end_fd_);
   return std::exchange(ends_, {});
 }
 
+bool BlockQueue::nothing_to_wait_for() {
+  const MutexLock lock(mutex_);
+  return !ends_.empty() || operations_.empty();
+}
+
+bool BlockQueue::end_waits() {
+  const MutexLock lock(mutex_);
+  return !ends_.empty();
+}
+
 void BlockQueue::wait(Duration at_most) {
-  {
-    const MutexLock lock(mutex_);
-    if (!ends_.empty() || operations_.empty()) return;
-  }
+  if (nothing_to_wait_for()) return;
   const auto left = std::max(at_most, Duration{0});
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
   const timespec time{static_cast<time_t>(seconds.count()), static_cast<long>((left - seconds).count())};
@@ -146,9 +146,7 @@ std::optional<BlockQueue::Attempt> BlockQueue::next(bool bounce) {
 
 std::optional<BlockQueue::Attempt> BlockQueue::take(bool bounce) {
   const MutexLock lock(mutex_);
-  auto attempt = next(bounce);
-  starved_ = !attempt;
-  return attempt;
+  return next(bounce);
 }
 
 std::optional<BlockQueue::Attempt> BlockQueue::wait_and_take() {
@@ -188,7 +186,7 @@ void BlockQueue::ended(const Attempt& attempt, int result) {
 }
 
 void BlockQueue::tell(std::uint64_t id, Status status) {
-  if (ends_.empty()) raise(end_fd_);
+  if (ends_.empty() && end_fd_ >= 0) raise(end_fd_);
   ends_.push_back({id, std::move(status)});
 }
 
@@ -205,13 +203,7 @@ void BlockQueue::stop() {
     const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  raise(work_fd_);
   changed_.notify_all();
-}
-
-bool BlockQueue::stopped() {
-  const MutexLock lock(mutex_);
-  return stopping_;
 }
 
 }  // namespace tiercel

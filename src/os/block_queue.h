@@ -27,6 +27,7 @@ struct BlockQueueOptions {
   // Written to the page cache: what a failed flush leaves there may be lost without another word, so no later
   // flush can be believed.
   bool cached = false;
+  bool event = false;                // end_fd() is wanted
   std::size_t operations_max = 256;  // accepted and not drained
   std::size_t attempts_max = 64;     // under way in the system
   BlockVectorLimits limits;
@@ -44,7 +45,10 @@ class BlockQueue final {
   bool submit(BlockRequest request) TIERCEL_EXCLUDES(mutex_);
   std::vector<BlockDone> drain() TIERCEL_EXCLUDES(mutex_);
   void wait(Duration at_most) TIERCEL_EXCLUDES(mutex_);
-  // Readable while an end waits to be drained: an eventfd, for poll(). Stays the queue's.
+  // Something could be drained; or nothing is under way, so that nothing ever will be.
+  bool nothing_to_wait_for() TIERCEL_EXCLUDES(mutex_);
+  bool end_waits() TIERCEL_EXCLUDES(mutex_);
+  // Readable while an end waits to be drained: an eventfd, for poll(); −1 unless wanted. Stays the queue's.
   int end_fd() const { return end_fd_; }
   const BlockQueueOptions& options() const { return options_; }
 
@@ -57,26 +61,23 @@ class BlockQueue final {
     const BlockMemory& memory() const;
   };
   // The next attempt: of the foreground before the background, which keeps a small share. Without a `bounce`
-  // none that bounces. Nothing: none at the moment; then, when `idle`, whoever submits calls `wake` once.
+  // none that bounces. Nothing: none at the moment.
   std::optional<Attempt> take(bool bounce) TIERCEL_EXCLUDES(mutex_);
   // The same, waiting for one. Nothing: stop() was called.
   std::optional<Attempt> wait_and_take() TIERCEL_EXCLUDES(mutex_);
   void ended(const Attempt& attempt, int result) TIERCEL_EXCLUDES(mutex_);
   // From here on nothing is taken: what has not been started never will be.
   void stop() TIERCEL_EXCLUDES(mutex_);
-  bool stopped() TIERCEL_EXCLUDES(mutex_);
-  // Readable after submit() or stop() found that nothing was left to take; whoever reads it arms it again.
-  int work_fd() const { return work_fd_; }
 
  private:
-  BlockQueue(BlockQueueOptions options, int end_fd, int work_fd);
+  BlockQueue(BlockQueueOptions options, int end_fd);
   std::optional<Attempt> next(bool bounce) TIERCEL_REQUIRES(mutex_);
   std::optional<Attempt> next_of(std::deque<Operation*>& ready, bool bounce) TIERCEL_REQUIRES(mutex_);
   void tell(std::uint64_t id, Status status) TIERCEL_REQUIRES(mutex_);
   void remove(Operation* operation) TIERCEL_REQUIRES(mutex_);
 
   const BlockQueueOptions options_;
-  const int end_fd_, work_fd_;
+  const int end_fd_;
   Mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<std::unique_ptr<Operation>> operations_ TIERCEL_GUARDED_BY(mutex_);
@@ -85,7 +86,6 @@ class BlockQueue final {
   std::size_t background_attempts_ TIERCEL_GUARDED_BY(mutex_) = 0;
   std::vector<BlockDone> ends_ TIERCEL_GUARDED_BY(mutex_);
   Status flush_lost_ TIERCEL_GUARDED_BY(mutex_);
-  bool starved_ TIERCEL_GUARDED_BY(mutex_) = false;  // the engine found nothing to take
   bool stopping_ TIERCEL_GUARDED_BY(mutex_) = false;
 };
 

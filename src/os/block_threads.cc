@@ -102,6 +102,7 @@ Result<BlockEngineDevice> open_block_threads(BlockFile& file, const BlockEngineO
       .name = fmt::format("disk file {}", file.path()),
       .size_bytes = file.size_bytes(),
       .cached = !file.direct(),
+      .event = true,
       .operations_max = options.operations_max,
       .attempts_max = std::clamp<std::size_t>(options.attempts_max, 2, kBlockThreads)};
   queue_options.limits = {

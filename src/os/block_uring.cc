@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <future>
 #include <limits>
 #include <optional>
 #include <system_error>
@@ -86,41 +85,69 @@ class UringDevice final : public BlockDevice {
     slots_.resize(queue_->options().attempts_max);
     for (std::size_t i = 0; i < slots_.size(); ++i) free_.push_back(slots_.size() - 1 - i);
   }
+  // What is under way goes on in memory that is the submitter's again afterwards: it is waited for.
   ~UringDevice() override {
     queue_->stop();
-    if (thread_.joinable()) thread_.join();
+    if (!made_) return;
+    while (under_way_ > 0) {
+      advance();
+      io_uring_cqe* cqe = nullptr;
+      ::io_uring_wait_cqe(&ring_, &cqe);
+      reap();
+    }
+    // The ring's end is worked off by the kernel later on; what it holds is given back now.
+    if (fixed_file_) ::io_uring_unregister_files(&ring_);
+    if (!registered_.pieces().empty()) ::io_uring_unregister_buffers(&ring_);
+    ring_is_gone();
+    ::io_uring_queue_exit(&ring_);
   }
 
-  // The ring is made by the thread that uses it.
-  Status start(const std::vector<MutableByteView>& memory) {
-    std::promise<Status> opened;
-    std::future<Status> outcome = opened.get_future();
-    try {
-      thread_ = std::jthread([this, &memory, opened = std::move(opened)]() mutable {
-        Status status = open(memory);
-        const bool ok = status.ok();
-        opened.set_value(std::move(status));
-        if (!ok) return;
-        run();
-        close();
+  Status open(const std::vector<MutableByteView>& memory) {
+    const auto entries = static_cast<unsigned>(slots_.size() + 1);
+    const int failed = asked(BlockFeature::kRing, [&] {
+      // No interrupt of whoever computes: ends are worked off when a system call is made anyway.
+      const int calm = asked(BlockFeature::kCalmRing, [&] {
+        return ::io_uring_queue_init(entries, &ring_, IORING_SETUP_COOP_TASKRUN);
       });
-    } catch (const std::system_error& failure) {
-      return refused(Code::kResourceExhausted, "a thread", failure.code().value());
-    }
-    return outcome.get();
+      return calm == -EINVAL ? ::io_uring_queue_init(entries, &ring_, 0) : calm;  // Linux before 5.19
+    });
+    if (failed < 0) return refused(Code::kUnsupported, "a ring", -failed);
+    made_ = true;
+    ring_is_new();
+    fixed_file_ =
+        asked(BlockFeature::kRegisterFile, [&] { return ::io_uring_register_files(&ring_, &fd_, 1); }) == 0;
+    if (!fixed_file_) notes_.push_back("io_uring: the file could not be registered: a little slower");
+    register_memory(memory);
+    return {};
   }
   void keep(BlockFile file) { file_ = std::move(file); }
-  int end_fd() const { return queue_->end_fd(); }
+  int end_fd() const { return ring_.ring_fd; }  // readable while ends are in the ring
   std::uint64_t host_bytes() const { return room_.size_bytes(); }
   std::vector<std::string> notes() const { return notes_; }
 
   std::uint64_t size_bytes() const override { return queue_->options().size_bytes; }
-  bool submit(BlockRequest request) override { return queue_->submit(std::move(request)); }
-  std::vector<BlockDone> drain() override { return queue_->drain(); }
-  void wait(Duration at_most) override { queue_->wait(at_most); }
+  bool submit(BlockRequest request) override {
+    if (!queue_->submit(std::move(request))) return false;
+    if (queue_->end_waits() && !ringing_) ring_bell();
+    advance();
+    return true;
+  }
+  std::vector<BlockDone> drain() override {
+    reap();
+    advance();
+    return queue_->drain();
+  }
+  void wait(Duration at_most) override {
+    if (queue_->nothing_to_wait_for()) return;
+    const auto left = std::max(at_most, Duration{0});
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+    __kernel_timespec time{seconds.count(), (left - seconds).count()};
+    io_uring_cqe* cqe = nullptr;
+    ::io_uring_wait_cqe_timeout(&ring_, &cqe, &time);  // a signal ends it early: the caller asks again
+  }
 
  private:
-  static constexpr std::uint64_t kWake = 0;  // user data of the read that waits for work; else slot + 1
+  static constexpr std::uint64_t kBell = 0;  // user data; else slot + 1
   struct Slot {
     std::optional<BlockQueue::Attempt> attempt;
     std::size_t bounce = kNone;
@@ -135,24 +162,6 @@ class UringDevice final : public BlockDevice {
   int asked(BlockFeature feature, Call call) const {
     const int no = calls_.refused(feature);
     return no != 0 ? -no : call();
-  }
-
-  Status open(const std::vector<MutableByteView>& memory) {
-    const auto entries = static_cast<unsigned>(slots_.size() + 2);
-    int made = asked(BlockFeature::kRing, [&] {
-      const int one = asked(BlockFeature::kRingOfOne, [&] {
-        return ::io_uring_queue_init(entries, &ring_,
-                                     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
-      });
-      return one == -EINVAL ? ::io_uring_queue_init(entries, &ring_, 0) : one;  // Linux before 6.1
-    });
-    if (made < 0) return refused(Code::kUnsupported, "a ring", -made);
-    ring_is_new();
-    fixed_file_ =
-        asked(BlockFeature::kRegisterFile, [&] { return ::io_uring_register_files(&ring_, &fd_, 1); }) == 0;
-    if (!fixed_file_) notes_.push_back("io_uring: the file could not be registered: a little slower");
-    register_memory(memory);
-    return {};
   }
 
   void register_memory(const std::vector<MutableByteView>& memory) {
@@ -183,27 +192,14 @@ class UringDevice final : public BlockDevice {
                     format_size(sum), error_text(failed)));
   }
 
-  // The ring's end is worked off by the kernel later on; what it holds is given back now.
-  void close() {
-    if (fixed_file_) ::io_uring_unregister_files(&ring_);
-    if (!registered_.pieces().empty()) ::io_uring_unregister_buffers(&ring_);
-    ring_is_gone();
-    ::io_uring_queue_exit(&ring_);
-  }
-
-  void run() {
-    while (true) {
-      const bool stopping = queue_->stopped();
-      fill();
-      if (stopping && under_way_ == 0 && !armed_) return;
-      if (!armed_ && !stopping) arm();
-      const int failed = ::io_uring_submit_and_wait(&ring_, 1);
-      // Signals, and memory that the kernel may have again in a moment; anything else is our own mistake.
-      TIERCEL_CHECK(failed >= 0 || failed == -EINTR || failed == -EAGAIN || failed == -EBUSY ||
-                    failed == -ENOMEM);
-      if (failed == -ENOMEM) std::this_thread::yield();
-      reap();
-    }
+  // All that can be under way is.
+  void advance() {
+    fill();
+    if (::io_uring_sq_ready(&ring_) == 0) return;
+    const int failed = ::io_uring_submit(&ring_);
+    // What the kernel does not take now it will take when the next end is drained.
+    TIERCEL_CHECK(failed >= 0 || failed == -EINTR || failed == -EAGAIN || failed == -EBUSY ||
+                  failed == -ENOMEM);
   }
 
   void fill() {
@@ -224,11 +220,12 @@ class UringDevice final : public BlockDevice {
     return entry;
   }
 
-  void arm() {
+  // An end that never went through the ring: the ring's descriptor is to be readable all the same.
+  void ring_bell() {
     io_uring_sqe* const sqe = entry();
-    ::io_uring_prep_read(sqe, queue_->work_fd(), &work_count_, sizeof work_count_, 0);
-    ::io_uring_sqe_set_data64(sqe, kWake);
-    armed_ = true;
+    ::io_uring_prep_nop(sqe);
+    ::io_uring_sqe_set_data64(sqe, kBell);
+    ringing_ = true;
   }
 
   void issue(Slot& slot, std::uint64_t tag) {
@@ -271,6 +268,8 @@ class UringDevice final : public BlockDevice {
       ::io_uring_prep_writev(sqe, fd, vectors.data(), count, call.offset);
     }
     if (fixed_file_) sqe->flags |= IOSQE_FIXED_FILE;
+    // Through the page cache bytes are copied: by the kernel's own threads, not by whoever submits.
+    if (queue_->options().cached) sqe->flags |= IOSQE_ASYNC;
   }
 
   void reap() {
@@ -279,8 +278,8 @@ class UringDevice final : public BlockDevice {
     io_uring_for_each_cqe(&ring_, head, cqe) {
       ++count;
       const std::uint64_t tag = ::io_uring_cqe_get_data64(cqe);
-      if (tag == kWake)
-        armed_ = false;
+      if (tag == kBell)
+        ringing_ = false;
       else
         end(static_cast<std::size_t>(tag - 1), cqe->res);
     }
@@ -300,7 +299,7 @@ class UringDevice final : public BlockDevice {
     --under_way_;
   }
 
-  // Constant once it runs.
+  // Constant once it is open.
   const int fd_;
   BlockFile file_;
   const std::unique_ptr<BlockQueue> queue_;
@@ -308,15 +307,13 @@ class UringDevice final : public BlockDevice {
   const BlockCalls& calls_;
   std::vector<std::string> notes_;
   Registered registered_;
-  bool fixed_file_ = false;
-  // Of the thread.
+  bool made_ = false, fixed_file_ = false;
+  // Of the submitter's thread.
   io_uring ring_{};
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_, bounces_;
   std::size_t under_way_ = 0;
-  bool armed_ = false;
-  std::uint64_t work_count_ = 0;
-  std::jthread thread_;
+  bool ringing_ = false;
 };
 
 }  // namespace
@@ -335,7 +332,7 @@ Result<BlockEngineDevice> open_block_uring(BlockFile& file, const BlockEngineOpt
   TIERCEL_ASSIGN_OR_RETURN(auto queue, BlockQueue::create(std::move(queue_options)));
   TIERCEL_ASSIGN_OR_RETURN(Mapping room, Mapping::open({.bytes = kRoomBytes}));
   auto device = std::make_unique<UringDevice>(file.fd(), std::move(queue), std::move(room), calls);
-  TIERCEL_RETURN_IF_ERROR(device->start(options.memory));
+  TIERCEL_RETURN_IF_ERROR(device->open(options.memory));
   device->keep(std::move(file));
   BlockEngineDevice opened{
       .end_fd = device->end_fd(), .host_bytes = device->host_bytes(), .notes = device->notes()};

@@ -1,7 +1,9 @@
-// A block device on io_uring: one thread owns the ring, so that no call of the submitter ever waits for a
-// drive, and many attempts are under way at once.
+// A block device on io_uring, without a thread of its own: the submitter hands work to the kernel and takes
+// ends from it, one system call each, and no call waits for the drive: the kernel passes on to threads of its
+// own whatever would. Attempts beyond what may be under way, and what is left of short ones, go on when ends
+// are drained.
 //
-// Threads: as BlockDevice; one more of its own.
+// Threads: as BlockDevice.
 #pragma once
 
 #include <memory>

@@ -15,6 +15,7 @@ namespace tiercel {
 class StagedBlockCalls final : public BlockCalls {
  public:
   std::function<int(const std::string& path)> open_refused;  // an errno
+  std::optional<std::uint64_t> free;                         // bytes of the file system
   std::optional<int> lock_refused, allocate_refused;         // an errno
   std::optional<std::uint64_t> room;                         // bytes that can be written as zeros
   std::set<BlockFeature> absent;                             // refused with EINVAL
@@ -36,8 +37,7 @@ class StagedBlockCalls final : public BlockCalls {
     return linux_.write_zeros(fd, offset, room ? std::min(length, *room - offset) : length);
   }
   SystemResult<std::uint64_t> free_bytes(int fd) const override {
-    if (room) return *room;
-    return linux_.free_bytes(fd);
+    return free ? SystemResult<std::uint64_t>(*free) : linux_.free_bytes(fd);
   }
   int refused(BlockFeature feature) const override { return absent.contains(feature) ? EINVAL : 0; }
   std::uint64_t allowed(const BlockCall& call) const override { return allow ? allow(call) : call.length; }
