@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -64,6 +65,40 @@ InterruptLine::InterruptLine(const char* command) {
 }
 
 InterruptLine::~InterruptLine() { ::sigaction(SIGINT, &before_, nullptr); }
+
+namespace {
+std::atomic<bool> stop_asked = false;
+std::atomic<int> stop_signal = 0;
+extern "C" void on_stop(int signal) {
+  stop_signal = signal;
+  stop_asked = true;
+}
+constexpr int kStopSignals[] = {SIGINT, SIGTERM};
+}  // namespace
+
+StopSignals::StopSignals() {
+  stop_asked = false;
+  stop_signal = 0;
+  for (std::size_t i = 0; i < std::size(kStopSignals); ++i) {
+    ::sigaction(kStopSignals[i], nullptr, &before_[i]);
+    if (before_[i].sa_handler == SIG_IGN) continue;
+    struct sigaction action = {};
+    action.sa_handler = on_stop;
+    ::sigaction(kStopSignals[i], &action, nullptr);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (std::size_t i = 0; i < std::size(kStopSignals); ++i)
+    ::sigaction(kStopSignals[i], &before_[i], nullptr);
+}
+
+const std::atomic<bool>& StopSignals::asked() const { return stop_asked; }
+
+int StopSignals::status() const {
+  if (!stop_asked) return 0;
+  return stop_signal == SIGTERM ? kExitTerminated : kExitInterrupted;
+}
 
 bool stdout_wants_colour() {
   // No thread has been started that could change the environment.

@@ -3,6 +3,7 @@
 // Threads: main thread only.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -18,9 +19,11 @@ namespace tiercel::apps {
 // Exit statuses of every subcommand. Nothing is on stdout when the status is not 0, but for the report of
 // `doctor`, which is about what is missing.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;  // a file or a result was bad; one line on stderr says which and why
-inline constexpr int kExitUsage = 2;   // the command line made no sense; the same
+inline constexpr int kExitFailed = 1;   // a file or a result was bad; one line on stderr says which and why
+inline constexpr int kExitUsage = 2;    // the command line made no sense; the same
+inline constexpr int kExitDamaged = 3;  // `disk check` found damage: the report is printed
 inline constexpr int kExitInterrupted = 130;  // SIGINT; the same
+inline constexpr int kExitTerminated = 143;   // SIGTERM; the same
 
 // An error and the exit status that goes with it.
 struct Refusal {
@@ -55,6 +58,21 @@ class InterruptLine final {
 
  private:
   struct sigaction before_ = {};
+};
+
+// While it lives, SIGINT and SIGTERM are kept for the program to look at: for work that ends in good order.
+// Lives: one at a time.
+class StopSignals final {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+  const std::atomic<bool>& asked() const;
+  int status() const;  // kExitInterrupted, or that of SIGTERM; 0: not asked
+
+ private:
+  struct sigaction before_[2] = {};
 };
 
 // Whether stdout is a terminal that wants colours (NO_COLOR unset, TERM not "dumb").

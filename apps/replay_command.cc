@@ -3,9 +3,11 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -25,13 +27,17 @@ constexpr const char* kExamples = R"(Examples:
   tiercel replay
   tiercel replay --trace trace.jsonl --config config.json --snapshots branch --host-bytes 200GiB
   tiercel replay --generate synthetic:2000:7 --policy s3fifo --capacity-pages 5000 --bound --json
+  tiercel replay --host-bytes 8GiB --disk /var/tmp/cache --disk-bytes 4GiB --restart-at 6000 --status
+With --disk the disk tier is real: --disk-bytes counts bytes on the drive, and of each record only its header and
+--page-bytes are written, so a small file stands for a large drive. What earlier replays left there is cleared first.
 Exit status: 0; 1 when a file was refused, a page came back wrong or the sums do not add up; 2 when the command
 line made no sense. docs/guide/replay.md says what each number means.)";
 
 struct ReplayArguments {
   std::optional<std::string> trace, generate, config, spec, policy, snapshots;
   std::optional<std::string> capacity_pages, host_bytes, snapshot_every, snapshot_budget, page_bytes;
-  bool bound = false, skip_bad = false, json = false;
+  std::optional<std::string> disk, disk_bytes, disk_admission, disk_writes, restart_at;
+  bool bound = false, skip_bad = false, json = false, status = false;
   ModelArguments model;
 };
 
@@ -54,6 +60,15 @@ Checked take_size(const char* option, const std::optional<std::string>& text,
   const auto parsed = parse_size(*text);
   if (!parsed) return usage(fmt::format("{}: {}", option, parsed.error().message));
   value = *parsed;
+  return std::nullopt;
+}
+
+// The value that has this name.
+template <typename Value>
+std::optional<Value> one_of(std::string_view name, std::string_view (*name_of)(Value),
+                            std::initializer_list<Value> values) {
+  for (const Value value : values)
+    if (name_of(value) == name) return value;
   return std::nullopt;
 }
 
@@ -91,6 +106,39 @@ Checked take_model(const ReplayArguments& arguments, ReplayOptions& options) {
   return std::nullopt;
 }
 
+Checked take_disk(const ReplayArguments& arguments, ReplayOptions& options) {
+  if (!arguments.disk) {
+    if (arguments.disk_bytes || arguments.disk_admission || arguments.disk_writes || arguments.restart_at)
+      return usage("--disk-bytes, --disk-admission, --disk-writes and --restart-at need --disk PATH");
+    return std::nullopt;
+  }
+  ReplayDiskOptions& disk = options.disk.emplace();
+  disk.path = *arguments.disk;
+  std::optional<std::uint64_t> bytes;
+  if (auto refusal = take_size("--disk-bytes", arguments.disk_bytes, bytes)) return refusal;
+  disk.bytes = bytes.value_or(0);
+  if (auto refusal = take_count("--restart-at", arguments.restart_at, disk.restart_at)) return refusal;
+  if (arguments.disk_admission) {
+    const auto admission = one_of(*arguments.disk_admission, disk_admission_name,
+                                  {DiskAdmission::kAuto, DiskAdmission::kAll, DiskAdmission::kSecondTouch});
+    if (!admission)
+      return usage(fmt::format("--disk-admission: wanted auto, all or second_touch, is \"{}\"",
+                               *arguments.disk_admission));
+    disk.admission = *admission;
+  }
+  if (arguments.disk_writes) {
+    const auto policy =
+        one_of(*arguments.disk_writes, write_policy_name,
+               {WritePolicy::kWriteThrough, WritePolicy::kWriteThroughSelective, WritePolicy::kWriteBack});
+    if (!policy)
+      return usage(
+          fmt::format("--disk-writes: wanted write_through, write_through_selective or write_back, is \"{}\"",
+                      *arguments.disk_writes));
+    disk.write_policy = *policy;
+  }
+  return std::nullopt;
+}
+
 Checked take_options(const ReplayArguments& arguments, ReplayOptions& options) {
   std::optional<std::uint64_t> page_bytes;
   if (auto refusal = take_names(arguments, options)) return refusal;
@@ -104,6 +152,8 @@ Checked take_options(const ReplayArguments& arguments, ReplayOptions& options) {
   if (auto refusal = take_size("--page-bytes", arguments.page_bytes, page_bytes)) return refusal;
   if (page_bytes) options.page_bytes = *page_bytes;
   options.bound = arguments.bound;
+  options.status = arguments.status;
+  if (auto refusal = take_disk(arguments, options)) return refusal;
   if (arguments.trace && arguments.generate)
     return usage("--trace and --generate are both given; a replay has one trace");
   if (auto refusal = take_model(arguments, options)) return refusal;
@@ -158,6 +208,9 @@ class ProgressBar final {
     std::fwrite(line.data(), 1, line.size(), stderr);
     if (done == total_) std::fputs("\r\033[K", stderr);
   }
+  void clear() {
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
 
  private:
   std::uint64_t total_;
@@ -174,11 +227,20 @@ int run_replay(const ReplayArguments& arguments) {
   std::string trace_name;
   if (const auto refusal = take_trace(arguments, trace, trace_name))
     return fail("replay", refusal->message, refusal->status);
+  std::optional<StopSignals> stopping;
+  if (options.disk) {  // ends in good order: the disk is closed
+    interruptible.reset();
+    options.stop = &stopping.emplace().asked();
+  }
   ProgressBar bar(trace.requests.size());
   const auto report = replay(trace, options, [&](std::uint64_t done, const ReplayReport& so_far) {
     if (!arguments.json) bar.update(done, so_far);
   });
   interruptible.reset();  // what is printed is printed whole
+  if (!report && stopping && stopping->status() != 0) {
+    if (!arguments.json) bar.clear();
+    return fail("replay", report.error().message, stopping->status());
+  }
   if (!report) return fail("replay", report.error().message);
   const std::string text =
       arguments.json ? report_json(*report) + "\n"
@@ -223,6 +285,21 @@ Command replay_command(CLI::App& parent) {
   app->add_option("--page-bytes", a.page_bytes,
                   "bytes of each record that really exist (default 4KiB; at most the record's own)")
       ->type_name("SIZE");
+  app->add_option("--disk", a.disk, "a disk tier on this file (made where there is none) or block device")
+      ->type_name("PATH");
+  app->add_option("--disk-bytes", a.disk_bytes,
+                  "of a new file, as 4GiB: bytes on the drive, all claimed at once")
+      ->type_name("SIZE");
+  app->add_option("--disk-admission", a.disk_admission,
+                  "what is worth a write: auto (default), all, second_touch")
+      ->type_name("RULE");
+  app->add_option("--disk-writes", a.disk_writes,
+                  "when: write_through (default), write_through_selective, write_back")
+      ->type_name("RULE");
+  app->add_option("--restart-at", a.restart_at,
+                  "after N requests close the cache, open it again, and go on warm")
+      ->type_name("N");
+  app->add_flag("--status", a.status, "also the cache's own status at the end");
   app->add_flag("--bound", a.bound, "also what the best possible eviction would hit");
   app->add_flag("--skip-bad", a.skip_bad, "count damaged lines of the trace instead of stopping");
   app->add_flag("--json", a.json, "one JSON object instead of text");

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "node/status_text.h"
 #include "trace/bound.h"
 #include "trace/replay_world.h"
 
@@ -25,29 +26,33 @@ bool has_group(const ModelSpec& spec) {
 class Replayer final {
  public:
   Replayer(const Trace& trace, const ReplayOptions& options, ReplayWorld& world)
-      : trace_(trace),
-        options_(options),
-        world_(world),
-        node_(world.node()),
-        form_(world.form()),
-        rule_(snapshot_rule_of(options)) {
-    for (const ClassForm& cls : form_.classes) {
+      : trace_(trace), options_(options), world_(world), rule_(snapshot_rule_of(options)) {
+    for (const ClassForm& cls : form().classes) {
       if (cls.is_state()) report_.snapshot_bytes += cls.set_bytes();
       if (cls.is_window()) report_.window_bytes += cls.set_bytes();
       if (cls.is_state() && !first_state_) first_state_ = cls.id;
     }
-    report_.page_bytes = form_.page_bytes_required();
+    report_.page_bytes = form().page_bytes_required();
     report_.policy = policy_name(options.policy);
     report_.snapshots = snapshot_rule_name(rule_);
     report_.snapshot_every = options.snapshot_every.value_or(0);
     report_.skipped_lines = trace.skipped_lines;
+    if (options.disk) {
+      report_.disk.emplace();
+      report_.disk->admission = disk_admission_name(options.disk->admission);
+      report_.disk->write_policy = write_policy_name(options.disk->write_policy);
+    }
   }
 
-  ReplayReport run(const ReplayProgress& progress) {
+  Result<ReplayReport> run(const ReplayProgress& progress) {
     const auto begin = std::chrono::steady_clock::now();
     for (const TraceRequest& request : trace_.requests) {
+      if (options_.disk && options_.disk->restart_at == report_.requests) {
+        TIERCEL_RETURN_IF_ERROR(restart());
+      }
       step(request);
       if (progress) progress(report_.requests, report_);
+      if (options_.stop != nullptr && options_.stop->load()) return stopped();
     }
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     take_node_counts();
@@ -61,37 +66,65 @@ class Replayer final {
     world_.clock().advance_to(std::chrono::milliseconds(static_cast<std::int64_t>(request.timestamp_ms)));
     request_ = RequestId(++report_.requests);
     const std::vector<Key> keys = keys_of(request);
-    if (!expect_ok("request_begin", node_.request_begin(world_.session(), request_))) return;
+    if (!expect_ok("request_begin", node().request_begin(world_.session(), request_))) return;
     MatchQuery query;
     query.session = world_.session();
     query.ns = world_.ns();
     query.request = request_;
     query.keys = keys;
     query.prompt_tokens = request.input_length;
-    const Result<TicketId> ticket = node_.match(query);
+    query.may_promote = world_.disk() != nullptr;
+    const Result<TicketId> ticket = node().match(query);
     if (!expect_ok("match", ticket ? Status{} : ticket.error())) return;
-    const TicketView view = *node_.ticket(*ticket);
+    if (node().ticket(*ticket)->pending) await(*ticket);
+    const TicketView view = *node().ticket(*ticket);
     count(request, view);
     load(*ticket, keys, view.length);
     PointQuery points{keys.size(), request.full_blocks(), view.length, view.known_pages};
     std::vector<std::uint64_t> advised;
     if (rule_ == SnapshotRule::kAdvice)
-      advised = node_.snapshot_advice(*ticket, {points.full_pages, 1, UINT64_MAX, points.hit_pages});
+      advised = node().snapshot_advice(*ticket, {points.full_pages, 1, UINT64_MAX, points.hit_pages});
     points.advised = advised;
-    node_.release(*ticket);  // what it leased has been loaded
+    node().release(*ticket);  // what it leased has been loaded
     store(keys, points);
-    node_.request_end(request_);
+    node().request_end(request_);
     settle();
-    if (!node_.drain_completions().empty()) wrong("a completion of nothing that was asked");
-    node_.drain_events();
+    if (!node().drain_completions().empty()) wrong("a completion of nothing that was asked");
+    node().drain_events();
     check_limits();
+  }
+
+  // Until the disk has brought what the match can wait for: trace time stands still meanwhile.
+  void await(TicketId ticket) {
+    settle();
+    for (const Completion& completion : node().drain_completions())
+      if (completion.kind == CompletionKind::kMatched && completion.ticket == ticket) return;
+    wrong("a match that did not end");
+  }
+
+  Status restart() {
+    add_life();
+    Result<ReplayRestart> done = world_.restart();
+    if (!done) return done.error();
+    done->after_requests = report_.requests;
+    left_at_restart_ += done->resident_pages;
+    report_.disk->restart = *done;
+    return {};
+  }
+  // The disk keeps what it has, and what is resident.
+  tl::unexpected<Status> stopped() {
+    const WriteDown down = node().write_down(std::chrono::seconds(10));
+    return error(Code::kCancelled, world_.disk() == nullptr
+                                       ? std::string("stopped")
+                                       : fmt::format("stopped; {} class-sets were written down, {} were left",
+                                                     down.class_sets, down.left_class_sets));
   }
 
   std::vector<Key> keys_of(const TraceRequest& request) const {
     std::vector<std::byte> digests;
     digests.reserve(request.blocks.size() * sizeof(std::uint64_t));
     for (const std::uint64_t block : request.blocks) append_le(digests, block);
-    auto keys = keys_from_digests(node_.root(world_.ns()), kTraceKeyScheme, digests, sizeof(std::uint64_t),
+    auto keys = keys_from_digests(node().root(world_.ns()), kTraceKeyScheme, digests, sizeof(std::uint64_t),
                                   sizeof(std::uint64_t));
     TIERCEL_CHECK(keys.has_value());
     return std::move(*keys);
@@ -112,6 +145,14 @@ class Replayer final {
                         view.missed_tokens));
     report_.pages += pages;
     report_.hit_pages += view.length;
+    if (report_.disk) {
+      report_.disk->brought_pages += view.promoted_pages;
+      report_.disk->hit_pages += std::min(view.promoted_pages, view.length);
+      if (report_.disk->restart) {
+        report_.disk->restart->pages += pages;
+        report_.disk->restart->hit_pages += view.length;
+      }
+    }
     report_.tokens += request.input_length;
     report_.hit_tokens += std::min(view.length * kTraceBlockTokens, request.input_length);
   }
@@ -122,7 +163,7 @@ class Replayer final {
     LoadRequest request;
     request.ticket = ticket;
     request.length = length;
-    for (const ClassForm& cls : form_.classes) {
+    for (const ClassForm& cls : form().classes) {
       LoadTarget target{cls.id, ShardId(0), {}};
       for (std::uint64_t page = cls.is_state() ? length - 1 : 0; page < length; ++page) {
         const bool wanted = needs(cls, length, page) || cls.optional();
@@ -132,11 +173,11 @@ class Replayer final {
       request.targets.push_back(std::move(target));
     }
     const std::vector<LoadTarget> targets = request.targets;
-    const Result<OperationId> operation = node_.load(std::move(request));
+    const Result<OperationId> operation = node().load(std::move(request));
     std::optional<LoadResult> result;
     if (expect_ok("load", operation ? Status{} : operation.error())) {
       settle();
-      for (Completion& completion : node_.drain_completions())
+      for (Completion& completion : node().drain_completions())
         if (completion.kind == CompletionKind::kLoaded && completion.operation == *operation)
           result = std::move(completion.load);
       if (!result) wrong("a load that did not end");
@@ -153,7 +194,7 @@ class Replayer final {
                std::uint64_t page, std::uint64_t length) {
     bool good = true;
     for (std::size_t i = 0; i < targets.size(); ++i) {
-      const ClassForm& cls = form_.classes[targets[i].cls.value()];
+      const ClassForm& cls = form().classes[targets[i].cls.value()];
       const std::uint64_t entry = cls.is_state() ? 0 : page;
       if (targets[i].slots[entry] != page) continue;
       const ItemOutcome outcome = result.outcomes[i][entry];
@@ -168,7 +209,7 @@ class Replayer final {
 
   void store(const std::vector<Key>& keys, const PointQuery& query) {
     const std::vector<std::uint64_t> points = points_of(rule_, report_.snapshot_every, query);
-    const std::vector<DueRecord> due = due_records(form_, {query, points, keeps_all_windows(options_)});
+    const std::vector<DueRecord> due = due_records(form(), {query, points, keeps_all_windows(options_)});
     for (std::span<const DueRecord> rest = due; !rest.empty();) {
       const std::span<const DueRecord> batch = rest.first(batch_size(rest));
       if (const auto refusal = store_batch(keys, batch)) return give_up(keys, rest, *refusal);
@@ -185,7 +226,7 @@ class Replayer final {
       ++size;
     return size;
   }
-  bool sparse(const DueRecord& due) const { return form_.classes[due.cls.value()].sparse(); }
+  bool sparse(const DueRecord& due) const { return form().classes[due.cls.value()].sparse(); }
 
   // Returns: why the batch's first refused record was refused.
   std::optional<StoreOutcome> store_batch(const std::vector<Key>& keys, std::span<const DueRecord> batch) {
@@ -201,17 +242,17 @@ class Replayer final {
       item.length = due.page + 1;
       item.cls = due.cls;
       item.slot = due.page;
-      item.bytes = form_.classes[due.cls.value()].record_bytes;
+      item.bytes = form().classes[due.cls.value()].record_bytes;
       item.resume_point = due.resume_point;
       request.items.push_back(item);
     }
-    const Result<StoreAnswer> answer = node_.store(std::move(request));
+    const Result<StoreAnswer> answer = node().store(std::move(request));
     if (!expect_ok("store", answer ? Status{} : answer.error())) return std::nullopt;
     std::vector<StoreOutcome> outcomes = answer->outcomes;
     bool ended = answer->operation == OperationId{} || store_ended(answer->operation, outcomes);
     const std::optional<StoreOutcome> refusal = count_stored(batch, outcomes);
     if (!ended && refusal) {  // the rest of a page that lacks a required record: nobody will complete it
-      node_.request_abort(request_);
+      node().request_abort(request_);
       ended = store_ended(answer->operation, outcomes);
     }
     if (!ended) wrong("a store that did not end");
@@ -223,7 +264,7 @@ class Replayer final {
   bool store_ended(OperationId operation, std::vector<StoreOutcome>& outcomes) {
     settle();
     bool ended = false;
-    for (Completion& completion : node_.drain_completions()) {
+    for (Completion& completion : node().drain_completions()) {
       if (completion.operation != operation) continue;
       ended = ended || completion.kind == CompletionKind::kVisible;
       if (completion.store.size() == outcomes.size()) outcomes = std::move(completion.store);
@@ -256,17 +297,16 @@ class Replayer final {
     std::vector<Key> pages;
     for (std::size_t i = 0; i < rest.size(); ++i)
       if (i == 0 || rest[i].page > rest[i - 1].page) pages.push_back(keys[rest[i].page]);
-    node_.not_stored(world_.ns(), pages, refusal);
+    node().not_stored(world_.ns(), pages, refusal);
   }
 
-  void settle() {
-    while (node_.poll() != 0) {
-    }
-  }
+  void settle() { world_.settle(); }
+  Node& node() const { return world_.node(); }
+  const StorageForm& form() const { return world_.form(); }
 
   // The limits hold after every request, not only at the end.
   void check_limits() {
-    const Stats& stats = node_.stats();
+    const Stats& stats = node().stats();
     if (options_.capacity_pages && stats.pages_visible > *options_.capacity_pages)
       wrong(fmt::format("{} pages are resident", stats.pages_visible));
     if (options_.host_bytes && stats.payload_bytes > *options_.host_bytes)
@@ -275,39 +315,53 @@ class Replayer final {
       wrong("leases, copies or reservations outlived their request");
   }
 
+  // The counts of one opening of the node.
+  void add_life() {
+    const Stats& stats = node().stats();
+    report_.stored_pages += stats.pages_stored;
+    report_.evicted_pages += stats.pages_evicted;
+    report_.snapshots_evicted += stats.snapshots_evicted;
+    report_.peak_bytes = std::max(report_.peak_bytes, stats.resident_bytes_peak);
+    node_hit_tokens_ += stats.hit_tokens;
+    if (!report_.disk) return;
+    report_.disk->stored_class_sets += stats.demoted;
+    report_.disk->refused_class_sets += stats.demotions_refused;
+    report_.disk->promoted_class_sets += stats.promoted;
+  }
   void take_node_counts() {
-    const Stats& stats = node_.stats();
-    report_.stored_pages = stats.pages_stored;
-    report_.evicted_pages = stats.pages_evicted;
+    add_life();
+    const Stats& stats = node().stats();
     report_.resident_pages = stats.pages_visible;
-    report_.snapshots_evicted = stats.snapshots_evicted;
     report_.resident_bytes = stats.resident_bytes;
-    report_.peak_bytes = stats.resident_bytes_peak;
     report_.fragmentation_bytes = stats.fragmentation_bytes;
+    const DiskStats* const disk = world_.disk() != nullptr ? &world_.disk()->stats() : nullptr;
+    if (disk != nullptr) report_.disk->log = *disk;
+    if (options_.status) report_.status = status_text(stats, disk);
   }
 
   void check_sums() {
-    const Stats& stats = node_.stats();
+    const Stats& stats = node().stats();
     const auto equal = [&](std::string_view what, std::uint64_t is, std::uint64_t should) {
       if (is != should) wrong(fmt::format("{}: {}, should be {}", what, is, should));
     };
     std::uint64_t missed = 0;
     for (const std::uint64_t pages : report_.missed) missed += pages;
     equal("hit_pages + missed", report_.hit_pages + missed, report_.pages);
-    equal("stored_pages - evicted_pages", report_.stored_pages - report_.evicted_pages,
+    equal("stored_pages - evicted_pages", report_.stored_pages - report_.evicted_pages - left_at_restart_,
           report_.resident_pages);
     equal("verified_pages + corrupt_pages", report_.verified_pages + report_.corrupt_pages,
           report_.hit_pages);
     equal("missed as unknown_past", report_.missed[static_cast<std::size_t>(Reason::kUnknownPast)], 0);
-    equal("hit tokens by the node's count", stats.hit_tokens, report_.hit_pages * kTraceBlockTokens);
-    if (first_state_ && std::count_if(form_.classes.begin(), form_.classes.end(),
-                                      [](const ClassForm& cls) { return cls.is_state(); }) == 1)
+    equal("hit tokens by the node's count", node_hit_tokens_, report_.hit_pages * kTraceBlockTokens);
+    if (first_state_ && !report_.disk &&
+        std::count_if(form().classes.begin(), form().classes.end(),
+                      [](const ClassForm& cls) { return cls.is_state(); }) == 1)
       equal("snapshots_made - snapshots_evicted", report_.snapshots_made - report_.snapshots_evicted,
             stats.snapshots_resident);
     if (options_.snapshot_budget && !options_.snapshot_every &&
         report_.snapshots_made > *options_.snapshot_budget)
       wrong(fmt::format("{} snapshots were made", report_.snapshots_made));
-    if (const auto found = node_.audit().inconsistency) wrong(*found);
+    if (const auto found = node().audit().inconsistency) wrong(*found);
   }
 
   // Pages of full attention that fit the budget; without full attention, or a budget, any number does.
@@ -330,15 +384,27 @@ class Replayer final {
   const Trace& trace_;
   const ReplayOptions& options_;
   ReplayWorld& world_;
-  Node& node_;
-  const StorageForm& form_;
   SnapshotRule rule_;
   std::optional<ClassId> first_state_;  // snapshots are counted by it
   RequestId request_;
+  std::uint64_t node_hit_tokens_ = 0;  // of all openings
+  std::uint64_t left_at_restart_ = 0;  // pages that the host tier lost
   ReplayReport report_;
 };
 
 }  // namespace
+
+std::string_view write_policy_name(WritePolicy policy) {
+  switch (policy) {
+    case WritePolicy::kWriteThrough:
+      return "write_through";
+    case WritePolicy::kWriteThroughSelective:
+      return "write_through_selective";
+    case WritePolicy::kWriteBack:
+      return "write_back";
+  }
+  return "";
+}
 
 ModelSpec one_full_group() {
   ModelSpec spec;
@@ -387,6 +453,9 @@ Status check_options(const ReplayOptions& options) {
         "known; use end, all or advice");
   if (options.snapshot_budget && options.snapshots != SnapshotRule::kAdvice)
     return bad("--snapshot-budget limits what is advised; it needs --snapshots advice");
+  if (options.disk && options.disk->path.empty()) return bad("--disk: the path is empty");
+  if (options.disk && options.disk->restart_at == 0)
+    return bad("--restart-at must be at least 1 request, got 0");
   if (options.page_bytes == 0) return bad("--page-bytes must be at least 1, got 0");
   if (options.spec.page_tokens != kTraceBlockTokens)
     return bad(fmt::format("page tokens must be {}, a block of the trace, got {}", kTraceBlockTokens,

@@ -5,20 +5,36 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "disk/disk_options.h"
+#include "disk/disk_stats.h"
 #include "index/policy.h"
 #include "model/spec.h"
+#include "node/options.h"
 #include "node/reasons.h"
 #include "trace/resume_points.h"
 #include "trace/trace.h"
 
 namespace tiercel {
+
+std::string_view write_policy_name(WritePolicy policy);  // "write_through_selective"
+
+// A disk tier below, really on a file or drive. What it held of replays before is cleared first.
+struct ReplayDiskOptions {
+  std::string path;
+  std::uint64_t bytes = 0;  // on the drive: headers, and page_bytes of each record at most; 0: as it is
+  DiskAdmission admission = DiskAdmission::kAuto;
+  WritePolicy write_policy = WritePolicy::kWriteThrough;
+  std::optional<std::uint64_t> restart_at;  // after so many requests the cache is closed and opened again
+};
 
 struct ReplayOptions {
   ModelSpec spec;  // pages of kTraceBlockTokens; several ranks are taken as one of them
@@ -30,6 +46,9 @@ struct ReplayOptions {
   std::optional<std::uint64_t> snapshot_budget;
   std::uint64_t page_bytes = 4096;  // of each record's payload that really exist
   bool bound = false;
+  std::optional<ReplayDiskOptions> disk;
+  bool status = false;                      // the report has the node's own, too
+  const std::atomic<bool>* stop = nullptr;  // once true the replay ends in good order, as cancelled
 };
 
 // One full group of 2,048 bytes a token: what a replay without a model uses.
@@ -43,6 +62,25 @@ bool keeps_all_windows(const ReplayOptions& options);
 
 // Errors: invalid_argument, naming the option, where options contradict each other or the model.
 Status check_options(const ReplayOptions& options);
+
+// What a restart in mid-trace did.
+struct ReplayRestart {
+  std::uint64_t after_requests = 0;
+  std::uint64_t resident_pages = 0;                           // that the host tier lost
+  std::uint64_t written_class_sets = 0, left_class_sets = 0;  // on closing; not written
+  std::uint64_t recovered_class_sets = 0;
+  double close_seconds = 0, open_seconds = 0;
+  std::uint64_t pages = 0, hit_pages = 0;  // of the requests after it
+};
+struct ReplayDiskReport {
+  std::string admission, write_policy;
+  std::uint64_t hit_pages = 0;  // of which something was brought up for the request that hit them
+  std::uint64_t brought_pages = 0;
+  std::uint64_t stored_class_sets = 0, refused_class_sets = 0;
+  std::uint64_t promoted_class_sets = 0;
+  DiskStats log;  // of the last opening
+  std::optional<ReplayRestart> restart;
+};
 
 struct ReplayReport {
   std::string policy, snapshots;
@@ -61,6 +99,8 @@ struct ReplayReport {
   std::uint64_t verified_pages = 0, verified_snapshots = 0, corrupt_pages = 0;
   std::uint64_t compared_bytes = 0;  // of hits, byte for byte
   double seconds = 0;
+  std::optional<ReplayDiskReport> disk;
+  std::string status;  // when it was asked for
   // What does not add up; empty in a good replay.
   std::vector<std::string> wrong;
   double hit_ratio() const {
@@ -73,7 +113,8 @@ struct ReplayReport {
 // Called after each request with the number done and what has come of it so far.
 using ReplayProgress = std::function<void(std::uint64_t done, const ReplayReport& so_far)>;
 
-// Errors: those of check_options; resource_exhausted when the longest request passes what --page-bytes
+// Errors: those of check_options; cancelled: stopped; what the disk says when it cannot be opened;
+// resource_exhausted when the longest request passes what --page-bytes
 // allows; what the node says when it cannot be opened. Damage and wrong sums are no errors: they stand in the
 // report.
 Result<ReplayReport> replay(const Trace& trace, const ReplayOptions& options,

@@ -1,14 +1,17 @@
 #include "trace/replay_world.h"
 
 #include <algorithm>
+#include <chrono>
 #include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/random.h>
 
 #include "base/checked.h"
 #include "base/sizes.h"
 #include "memory/record.h"
+#include "os/block_open.h"
 
 namespace tiercel {
 namespace {
@@ -82,6 +85,17 @@ ContentIdentity identity_of(const ModelSpec& spec) {
   return identity;
 }
 
+// Room in the index for as many records as the drive holds, small as they are here.
+std::uint64_t index_entries(const StorageForm& form, const ReplayOptions& options) {
+  std::uint64_t smallest = kSizeMax;
+  for (const ClassForm& cls : form.classes) {
+    const std::uint64_t record = header_bytes(cls) + std::min(cls.record_bytes, options.page_bytes);
+    smallest = std::min(smallest, ceil_div(record, kBlockBytes) * kBlockBytes * cls.shards);
+  }
+  constexpr std::uint64_t kLeast = 4096;
+  return std::max(options.disk->bytes / smallest, kLeast);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ReplayWorld>> ReplayWorld::open(const Trace& trace, const ReplayOptions& options) {
@@ -91,10 +105,12 @@ Result<std::unique_ptr<ReplayWorld>> ReplayWorld::open(const Trace& trace, const
   const Sizes sizes = sizes_of(trace);
   TIERCEL_ASSIGN_OR_RETURN(const std::uint64_t extents, extents_for(form, sizes, options.host_bytes));
   std::unique_ptr<ReplayWorld> world(new ReplayWorld);
+  world->spec_ = std::move(spec);
+  world->page_bytes_ = options.page_bytes;
   TIERCEL_ASSIGN_OR_RETURN(
       world->device_,
       PatternDevice::create(form, std::max<std::uint64_t>(sizes.longest_request, 1), options.page_bytes));
-  NodeOptions node_options;
+  NodeOptions& node_options = world->node_options_;
   node_options.index_pages_max = sizes.unique_pages + kSpare;
   node_options.index_strips_max = node_options.index_pages_max;  // however short the chains
   node_options.history_entries = sizes.unique_pages + kSpare;    // nothing is ever forgotten
@@ -108,18 +124,55 @@ Result<std::unique_ptr<ReplayWorld>> ReplayWorld::open(const Trace& trace, const
   node_options.client_share = 1.0;
   node_options.policy = options.policy;
   node_options.retention = keeps_all_windows(options) ? SparseRetention::kAll : SparseRetention::kAtPoints;
-  world->arena_ = std::make_unique<ThinArena>(node_options.host_bytes, options.page_bytes);
-  if (Status status = world->open_node(node_options, std::move(spec)); !status.ok())
-    return tl::unexpected(std::move(status));
+  if (options.disk) {
+    world->disk_options_ = options.disk;
+    world->log_options_.admission = options.disk->admission;
+    world->log_options_.index_entries = index_entries(form, options);
+    // Trace time stands still while the drive works: what is due by the clock alone must not be needed.
+    node_options.disk.write_policy = options.disk->write_policy;
+    node_options.disk.write_share = 1.0;
+  }
+  if (Status status = world->open_all(); !status.ok()) return tl::unexpected(std::move(status));
+  if (options.disk) TIERCEL_RETURN_IF_ERROR(world->node_->clear(world->ns_));
   return world;
 }
 
-Status ReplayWorld::open_node(const NodeOptions& node_options, ModelSpec spec) {
+Status ReplayWorld::open_all() {
+  if (disk_options_) {
+    if (Status status = open_disk(); !status.ok()) return status;
+  }
+  arena_ = std::make_unique<ThinArena>(node_options_.host_bytes + node_options_.disk.host_bytes, page_bytes_);
+  return open_node();
+}
+
+Status ReplayWorld::open_disk() {
+  BlockDeviceOptions options;
+  options.file.path = disk_options_->path;
+  options.file.bytes = disk_options_->bytes;
+  options.file.create = disk_options_->bytes != 0;
+  auto opened = open_block_device(options);
+  if (!opened) return opened.error();
+  drive_ = std::make_unique<BusyDrive>(std::move(opened->device));
+  Digest uuid{};
+  if (::getrandom(uuid.data(), uuid.size(), 0) != static_cast<ssize_t>(uuid.size()))
+    return {Code::kInternal, "the system gives no random bytes"};
+  auto log = DiskLog::open(log_options_, *drive_, clock_, uuid);
+  if (!log) return log.error();
+  log_ = std::move(*log);
+  node_options_.disk.host_bytes = ceil_div(log_->geometry().host_bytes, kExtentBytes) * kExtentBytes;
+  return {};
+}
+
+Status ReplayWorld::open_node() {
   const auto open_all = [&]() -> Result<NamespaceId> {
-    TIERCEL_ASSIGN_OR_RETURN(node_, Node::open(node_options, World{clock_, executor_, *arena_, *device_}));
+    World world{clock_, executor_, *arena_, *device_};
+    world.disk = log_.get();
+    NodeOptions node_options = node_options_;
+    node_options.host_bytes += node_options.disk.host_bytes;
+    TIERCEL_ASSIGN_OR_RETURN(node_, Node::open(node_options, world));
     TIERCEL_ASSIGN_OR_RETURN(session_, node_->open_session({"replay", "", std::nullopt}));
-    const ContentIdentity identity = identity_of(spec);
-    TIERCEL_ASSIGN_OR_RETURN(form_, node_->open_form({std::move(spec), 1}));
+    const ContentIdentity identity = identity_of(spec_);
+    TIERCEL_ASSIGN_OR_RETURN(form_, node_->open_form({spec_, 1}));
     for (const ClassForm& cls : node_->form(form_).classes)
       TIERCEL_RETURN_IF_ERROR(node_->register_memory(form_, device_->pool(cls.id)));
     return node_->open_namespace(session_, form_, {identity, 0, std::nullopt});
@@ -128,6 +181,38 @@ Status ReplayWorld::open_node(const NodeOptions& node_options, ModelSpec spec) {
   if (!ns) return ns.error();
   ns_ = *ns;
   return {};
+}
+
+void ReplayWorld::settle() {
+  for (;;) {
+    while (node_->poll() != 0) {
+    }
+    if (drive_ == nullptr || drive_->busy() == 0) return;
+    drive_->wait(std::chrono::seconds(1));
+  }
+}
+
+Result<ReplayRestart> ReplayWorld::restart() {
+  using Watch = std::chrono::steady_clock;
+  const auto seconds = [](Watch::time_point since) {
+    return std::chrono::duration<double>(Watch::now() - since).count();
+  };
+  ReplayRestart done;
+  done.resident_pages = node_->stats().pages_visible;
+  const auto closing = Watch::now();
+  const WriteDown down = node_->write_down(std::chrono::hours(1));
+  if (!down.status.ok()) return tl::unexpected(down.status);
+  done.written_class_sets = down.class_sets;
+  done.left_class_sets = down.left_class_sets;
+  node_.reset();
+  log_.reset();
+  drive_.reset();
+  done.close_seconds = seconds(closing);
+  const auto opening = Watch::now();
+  if (Status status = open_all(); !status.ok()) return tl::unexpected(std::move(status));
+  done.open_seconds = seconds(opening);
+  done.recovered_class_sets = log_->stats().recovered_class_sets;
+  return done;
 }
 
 }  // namespace tiercel

@@ -1,5 +1,8 @@
 #include "trace/report.h"
 
+#include <utility>
+#include <vector>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -70,6 +73,70 @@ std::string rule_text(const ReplayReport& report) {
              : fmt::format("{} + every {} pages", report.snapshots, report.snapshot_every);
 }
 
+nlohmann::ordered_json restart_json(const ReplayRestart& restart) {
+  nlohmann::ordered_json json;
+  json["after_requests"] = restart.after_requests;
+  json["resident_pages"] = restart.resident_pages;
+  json["written_class_sets"] = restart.written_class_sets;
+  json["left_class_sets"] = restart.left_class_sets;
+  json["recovered_class_sets"] = restart.recovered_class_sets;
+  json["close_seconds"] = restart.close_seconds;
+  json["open_seconds"] = restart.open_seconds;
+  json["pages"] = restart.pages;
+  json["hit_pages"] = restart.hit_pages;
+  return json;
+}
+
+nlohmann::ordered_json disk_json(const ReplayDiskReport& disk) {
+  nlohmann::ordered_json json;
+  json["admission"] = disk.admission;
+  json["write_policy"] = disk.write_policy;
+  json["hit_pages"] = disk.hit_pages;
+  json["brought_pages"] = disk.brought_pages;
+  json["promoted_class_sets"] = disk.promoted_class_sets;
+  json["stored_class_sets"] = disk.stored_class_sets;
+  json["refused_class_sets"] = disk.refused_class_sets;
+  json["size_bytes"] = disk.log.size_bytes;
+  json["live_bytes"] = disk.log.live_bytes;
+  json["class_sets"] = disk.log.class_sets;
+  json["written_bytes"] = disk.log.written_bytes;
+  json["record_bytes"] = disk.log.record_bytes;
+  json["evicted_class_sets"] = disk.log.evicted;
+  json["regions"] = disk.log.regions;
+  json["regions_free"] = disk.log.regions_free;
+  if (disk.restart) json["restart"] = restart_json(*disk.restart);
+  return json;
+}
+
+// Rows of the table above the reasons.
+std::vector<std::pair<std::string_view, std::string>> disk_rows(const ReplayReport& report) {
+  const ReplayDiskReport& disk = *report.disk;
+  std::vector<std::pair<std::string_view, std::string>> rows;
+  rows.emplace_back("disk",
+                    fmt::format("{} in {} regions, admission {}, {}", format_size(disk.log.size_bytes),
+                                disk.log.regions, disk.admission, disk.write_policy));
+  rows.emplace_back(
+      "disk hits", fmt::format("{} of {} hit pages came up from the disk ({:.2f} %)", grouped(disk.hit_pages),
+                               grouped(report.hit_pages), share(disk.hit_pages, report.hit_pages)));
+  rows.emplace_back("disk writes",
+                    fmt::format("{} records, {} not admitted, {} evicted; {} written for {} of records",
+                                grouped(disk.stored_class_sets), grouped(disk.refused_class_sets),
+                                grouped(disk.log.evicted), format_size(disk.log.written_bytes),
+                                format_size(disk.log.record_bytes)));
+  if (!disk.restart) return rows;
+  const ReplayRestart& restart = *disk.restart;
+  rows.emplace_back("restart",
+                    fmt::format("after {} requests: {} pages were in memory, {} records written down, "
+                                "{} left, in {:.3f} s",
+                                grouped(restart.after_requests), grouped(restart.resident_pages),
+                                grouped(restart.written_class_sets), grouped(restart.left_class_sets),
+                                restart.close_seconds));
+  rows.emplace_back(
+      "", fmt::format("opened in {:.3f} s with {} records; hit ratio after it {:.4f}", restart.open_seconds,
+                      grouped(restart.recovered_class_sets), share(restart.hit_pages, restart.pages) / 100));
+  return rows;
+}
+
 }  // namespace
 
 std::string grouped(std::uint64_t number) {
@@ -110,6 +177,8 @@ std::string report_json(const ReplayReport& report) {
   json["verified_snapshots"] = report.verified_snapshots;
   json["corrupt_pages"] = report.corrupt_pages;
   json["compared_bytes"] = report.compared_bytes;
+  if (report.disk) json["disk"] = disk_json(*report.disk);
+  if (!report.status.empty()) json["status"] = report.status;
   json["wrong"] = report.wrong;
   json["seconds"] = report.seconds;
   json["pages_per_second"] = report.pages_per_second();
@@ -144,6 +213,8 @@ std::string report_text(const ReplayReport& report, std::string_view trace, std:
   if (report.snapshot_bytes != 0)
     row("snapshots", fmt::format("{} made, {} evicted", grouped(report.snapshots_made),
                                  grouped(report.snapshots_evicted)));
+  if (report.disk)
+    for (const auto& [name, value] : disk_rows(report)) row(name, value);
   row("bytes",
       fmt::format("{} resident, {} at the peak, {} lost to rounding", format_size(report.resident_bytes),
                   format_size(report.peak_bytes), format_size(report.fragmentation_bytes)));
@@ -162,6 +233,7 @@ std::string report_text(const ReplayReport& report, std::string_view trace, std:
                         share(report.missed[i], missed), explanation(reason));
   }
   text += fmt::format("{:<27}{:>12}\n", "together", grouped(missed));
+  if (!report.status.empty()) text += "\n" + report.status;
   for (const std::string& what : report.wrong) text += fmt::format("WRONG: {}\n", what);
   return text;
 }
