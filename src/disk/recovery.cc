@@ -119,6 +119,12 @@ Status Recovery::load_any_image() {
   return {};
 }
 
+Status Recovery::load_image_alone(const Superblock& superblock, std::uint32_t slot) {
+  found_.superblock = superblock;
+  if (Status status = claim(superblock.geometry); !status.ok()) return status;
+  return load_image(slot, 0, UINT64_MAX);
+}
+
 Status Recovery::load_image(std::uint32_t slot, std::uint64_t least, std::uint64_t most) {
   const DiskGeometry& g = found_.superblock.geometry;
   const std::uint64_t offset = g.image_offset[slot];
@@ -284,9 +290,7 @@ Result<Footer> Recovery::read_footer(std::uint32_t region) {
   return footer;
 }
 
-TailFound Recovery::scan(std::uint32_t region, bool verify_all) {
-  return TailScan(*this, region).run(verify_all);
-}
+TailFound Recovery::scan(std::uint32_t region) { return TailScan(*this, region).run(); }
 
 Result<std::pair<DiskSpaceId, DiskSpaceName>> Recovery::read_name(std::uint32_t region, const Descriptor& d) {
   std::vector<std::byte> bytes(d.blocks * kBlockBytes);
@@ -347,7 +351,7 @@ std::vector<Recovery::Replay> Recovery::collect() {
       found_.last_at = std::max(found_.last_at, region.last_at);
       replay.entries = std::move(footer->entries);
     } else {
-      TailFound tail = scan(number, false);
+      TailFound tail = scan(number);
       replay.tail = true;
       replay.entries = tail.entries;
       found_.tails.push_back(std::move(tail));

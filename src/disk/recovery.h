@@ -82,15 +82,18 @@ class Recovery final {
   // Errors: io_error; resource_exhausted. Requires: a superblock was found.
   Status recover(const Superblock& superblock, const DiskLogOptions& options);
 
+  // One image and nothing else, whether or not a superblock names it. Errors: what is wrong with it.
+  Status load_image_alone(const Superblock& superblock, std::uint32_t slot);
+
   Recovered& found() { return found_; }
   std::uint64_t region_offset(std::uint32_t region) const;
   std::uint64_t region_blocks() const { return found_.superblock.geometry.region_bytes / kBlockBytes; }
 
   // A region's footer, whole. Errors: io_error, data_corrupt.
   Result<Footer> read_footer(std::uint32_t region);
-  // A region's segments, one behind the other, as far as they are in order (and whole where they do not say
-  // that they were durable; all of them with `verify_all`).
-  TailFound scan(std::uint32_t region, bool verify_all);
+  // A region's segments, one behind the other, as far as they are in order, and whole where they do not say
+  // that they were durable.
+  TailFound scan(std::uint32_t region);
   // A kName entry's payload.
   Result<std::pair<DiskSpaceId, DiskSpaceName>> read_name(std::uint32_t region, const Descriptor& descriptor);
   // A class-set's records, as in RecordCheck.

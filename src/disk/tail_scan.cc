@@ -65,7 +65,7 @@ Status TailScan::whole(const Directory& directory, bool verify) {
   return {};
 }
 
-TailFound TailScan::run(bool verify_all) {
+TailFound TailScan::run() {
   TailFound tail;
   tail.region = region_;
   std::vector<Directory> chain;
@@ -88,7 +88,7 @@ TailFound TailScan::run(bool verify_all) {
   for (const Directory& directory : chain) {
     const SegmentHead& head = directory.head;
     const std::uint64_t end_at = head.first_at + head.entries;  // behind its last entry
-    const Status status = whole(directory, verify_all || end_at > durable_at + 1);
+    const Status status = whole(directory, end_at > durable_at + 1);
     if (!status.ok()) {
       tail.refused = {status.message};
       ++recovery_.found_.counts.segments_refused;

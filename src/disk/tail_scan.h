@@ -16,7 +16,7 @@ namespace tiercel::disk {
 class TailScan final {
  public:
   TailScan(Recovery& recovery, std::uint32_t region);
-  TailFound run(bool verify_all);
+  TailFound run();
 
  private:
   // The directory at that block, if it is the next of this use of the region. Errors: why not.
