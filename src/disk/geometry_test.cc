@@ -55,6 +55,15 @@ TEST(DiskGeometry, AnEntryForEach64KiBOfALargeDrive) {
   EXPECT_LT(g.regions_offset, kTiB / 500) << "two images of 0.07 % each";
 }
 
+TEST(DiskGeometry, AGibibyteOfHostMemoryServesATebibyte) {
+  DiskLogOptions options;
+  const DiskGeometry g = plan_geometry(options, kTiB).value();
+  EXPECT_LT(g.host_bytes, kGiB);
+  EXPECT_EQ(host_bytes_of(g, options), g.host_bytes);
+  options.admission = DiskAdmission::kAll;
+  EXPECT_LT(host_bytes_of(g, options), g.host_bytes) << "no filter of what was seen";
+}
+
 TEST(DiskGeometry, WhatIsAskedForIsKept) {
   DiskLogOptions options;
   options.region_bytes = 128 * kKiB;
