@@ -4,6 +4,7 @@
 //   disk_kills [--kills N] [--seed S] [--lanes L] [--folder PATH]
 //   disk_kills audit FOLDER SEED LANE FILE ROUND     looks once more at what a failure left
 //   disk_kills victim FOLDER SEED LANE FILE ROUND    one process of it, not killed by anybody else
+//   disk_kills plan FOLDER SEED LANE FILE ROUND      how its processes up to this one are to die
 
 #include <algorithm>
 #include <atomic>
@@ -236,7 +237,7 @@ std::optional<std::uint64_t> number(const char* text) {
 int usage() {
   fmt::print(stderr,
              "disk_kills [--kills N] [--seed S] [--lanes L] [--folder PATH]\n"
-             "disk_kills audit|victim FOLDER SEED LANE FILE ROUND\n");
+             "disk_kills audit|victim|plan FOLDER SEED LANE FILE ROUND\n");
   return 2;
 }
 
@@ -248,6 +249,11 @@ int one_process(std::string_view role, char** arguments) {
     place[i] = *value;
   }
   std::string folder = arguments[0];
+  if (role == "plan")
+    for (std::uint64_t round = 0; round <= place[3]; ++round)
+      fmt::print("{}: {}\n", round,
+                 describe(make_plan(place[0], static_cast<std::uint32_t>(place[1]), place[2], round)));
+  if (role == "plan") return 0;
   Plan plan = make_plan(place[0], static_cast<std::uint32_t>(place[1]), place[2], place[3]);
   if (role == "audit") {  // on a copy, so that it can be repeated
     const std::string copy = folder + "/again";
@@ -276,7 +282,8 @@ int one_process(std::string_view role, char** arguments) {
 int main(int argc, char** argv) {
   using namespace tiercel::kills;
   const std::string_view role = argc > 1 ? argv[1] : "";
-  if (role == "audit" || role == "victim") return argc == 7 ? one_process(role, argv + 2) : usage();
+  if (role == "audit" || role == "victim" || role == "plan")
+    return argc == 7 ? one_process(role, argv + 2) : usage();
   Options options;
   std::random_device entropy;
   options.seed = entropy();

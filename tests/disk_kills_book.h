@@ -81,6 +81,7 @@ struct Book {
   std::array<std::atomic<std::uint32_t>, kOwnersMax> owners;  // of each computation: set_number() + 1
 
   void count(Count what, std::uint64_t by = 1) { counts[static_cast<std::size_t>(what)] += by; }
+  void uncount(Count what) { --counts[static_cast<std::size_t>(what)]; }
   std::uint64_t counted(Count what) const { return counts[static_cast<std::size_t>(what)]; }
 };
 

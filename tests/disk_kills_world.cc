@@ -162,9 +162,14 @@ std::string Promises::wrong(std::uint32_t space, std::uint32_t page, std::uint32
                             std::uint64_t number) const {
   if (number == 0 || number > book_.last || book_.owners[number] != set_number(space, page, cls) + 1)
     return fmt::format("computation {}, of which it never was", number);
-  if (number <= gone(space, page))
-    return fmt::format("computation {}, which was removed: everything up to {} is gone", number,
-                       gone(space, page));
+  if (number <= book_.cleared_form)
+    return fmt::format("computation {}; the form was cleared up to {}", number, book_.cleared_form.load());
+  if (number <= book_.spaces[space].cleared)
+    return fmt::format("computation {}; cleared was up to {}", number, book_.spaces[space].cleared.load());
+  for (std::optional<std::uint32_t> at = page; at; at = tree_.parent[*at])
+    if (number <= book_.spaces[space].pages[*at].removed)
+      return fmt::format("computation {}; page {} was removed up to {}", number, *at,
+                         book_.spaces[space].pages[*at].removed.load());
   return "";
 }
 
