@@ -290,7 +290,11 @@ Result<Footer> Recovery::read_footer(std::uint32_t region) {
   return footer;
 }
 
-TailFound Recovery::scan(std::uint32_t region) { return TailScan(*this, region).run(); }
+TailFound Recovery::scan(std::uint32_t region) {
+  TailScan scan(*this, region);
+  scan.read();
+  return scan.accept();
+}
 
 Result<std::pair<DiskSpaceId, DiskSpaceName>> Recovery::read_name(std::uint32_t region, const Descriptor& d) {
   std::vector<std::byte> bytes(d.blocks * kBlockBytes);
@@ -309,8 +313,7 @@ Status Recovery::verify(std::uint32_t region, const Descriptor& d) {
   for (std::uint16_t shard = 0; shard < d.shards; ++shard) {
     const std::uint64_t at = region_offset(region) + d.block * kBlockBytes + shard * stride;
     if (Status status = io_.read(at, record); !status.ok()) return status;
-    Status status =
-        records_.check(record, d, shard, found_.catalogue->name(DiskSpaceId(d.space)), generation);
+    Status status = records_.check(record, d, shard, name_of(DiskSpaceId(d.space)), generation);
     if (!status.ok()) return {status.code, fmt::format("shard {}: {}", shard, status.message)};
   }
   return {};
@@ -320,8 +323,7 @@ Status Recovery::verify(std::uint32_t region, const Descriptor& d) {
 
 // Regions that may hold something newer than the image: all from the last one on that begins at or before the
 // image's number.
-std::vector<Recovery::Replay> Recovery::collect() {
-  std::vector<Replay> replays;
+std::vector<std::uint32_t> Recovery::newer_than_image() {
   std::uint64_t next_first = UINT64_MAX;  // where the next region with segments begins, as far as known
   std::vector<std::uint32_t> chosen;
   for (auto it = found_.order.rbegin(); it != found_.order.rend(); ++it) {
@@ -341,25 +343,52 @@ std::vector<Recovery::Replay> Recovery::collect() {
     }
   }
   std::reverse(chosen.begin(), chosen.end());
-  for (const std::uint32_t number : chosen) {
-    RegionFound& region = found_.regions[number];
+  return chosen;
+}
+
+// Directories and footers first: a name that had to be written again stands behind what uses it.
+std::vector<Recovery::Replay> Recovery::collect() {
+  std::vector<Replay> replays;
+  std::map<std::uint32_t, TailScan> tails;
+  for (const std::uint32_t number : newer_than_image()) {
     Replay replay{number, {}, false};
-    auto footer = read_footer(number);
-    if (footer) {
+    if (auto footer = read_footer(number)) {
+      RegionFound& region = found_.regions[number];
       region.entries = footer->tail.entries;
       region.last_at = footer->tail.last_at;
       found_.last_at = std::max(found_.last_at, region.last_at);
       replay.entries = std::move(footer->entries);
+      see_names(number, replay.entries);
     } else {
-      TailFound tail = scan(number);
+      TailScan& scan = tails.try_emplace(number, *this, number).first->second;
+      scan.read();
+      for (const Directory& directory : scan.chain()) see_names(number, directory.entries);
       replay.tail = true;
+    }
+    replays.push_back(std::move(replay));
+  }
+  for (Replay& replay : replays) {
+    if (replay.tail) {
+      TailFound tail = tails.at(replay.region).accept();
       replay.entries = tail.entries;
       found_.tails.push_back(std::move(tail));
     }
-    for (const Descriptor& d : replay.entries) note(d, number);
-    replays.push_back(std::move(replay));
+    for (const Descriptor& d : replay.entries) note(d, replay.region);
   }
   return replays;
+}
+
+// So that records can be verified. Not learned: where the segment does not count, neither does the name.
+void Recovery::see_names(std::uint32_t region, const std::vector<Descriptor>& entries) {
+  for (const Descriptor& d : entries)
+    if (d.kind == EntryKind::kName)
+      if (auto name = read_name(region, d)) names_seen_[name->first] = std::move(name->second);
+}
+
+const DiskSpaceName* Recovery::name_of(DiskSpaceId space) const {
+  if (const DiskSpaceName* const known = found_.catalogue->name(space)) return known;
+  const auto seen = names_seen_.find(space);
+  return seen == names_seen_.end() ? nullptr : &seen->second;
 }
 
 void Recovery::note(const Descriptor& d, std::uint32_t number) {

@@ -96,6 +96,8 @@ class Recovery final {
   TailFound scan(std::uint32_t region);
   // A kName entry's payload.
   Result<std::pair<DiskSpaceId, DiskSpaceName>> read_name(std::uint32_t region, const Descriptor& descriptor);
+  // As the log's catalogue has it, or any directory that was read; null: nobody knows it.
+  const DiskSpaceName* name_of(DiskSpaceId space) const;
   // A class-set's records, as in RecordCheck.
   Status verify(std::uint32_t region, const Descriptor& descriptor);
 
@@ -113,7 +115,9 @@ class Recovery final {
   void read_regions();
   void order_regions();
   void drop_stale(std::uint64_t image_life);
+  std::vector<std::uint32_t> newer_than_image();
   std::vector<Replay> collect();
+  void see_names(std::uint32_t region, const std::vector<Descriptor>& entries);
   Status learn_name(std::uint32_t region, const Descriptor& descriptor);
   void learn_names(const std::vector<Replay>& replays);
   void learn_from_records(const std::vector<Replay>& replays);
@@ -125,6 +129,7 @@ class Recovery final {
   Recovered found_;
   RecordCheck records_;
   std::uint64_t image_life_ = 0;
+  std::map<DiskSpaceId, DiskSpaceName> names_seen_;   // whether or not their segments count
   std::map<std::uint32_t, std::uint64_t> name_born_;  // of names that were learned from the log
 };
 

@@ -55,40 +55,43 @@ Result<Directory> TailScan::directory_at(std::uint32_t block) {
 
 Status TailScan::whole(const Directory& directory, bool verify) {
   for (const Descriptor& d : directory.entries) {
-    // Names are learned on the way, so that what follows can be verified.
     if (d.kind == EntryKind::kName)
       if (Status status = recovery_.learn_name(region_, d); !status.ok()) return status;
     if (d.kind != EntryKind::kClassSet || !verify) continue;
     if (TIERCEL_FAULT(tail_segment_not_verified)) continue;
+    if (recovery_.name_of(DiskSpaceId(d.space)) == nullptr)
+      return differs("namespace of an entry", "a known one", d.space);
     if (Status status = recovery_.verify(region_, d); !status.ok()) return status;
   }
   return {};
 }
 
-TailFound TailScan::run() {
-  TailFound tail;
-  tail.region = region_;
-  std::vector<Directory> chain;
-  std::uint64_t durable_at = 0;
+void TailScan::read() {
   for (std::uint64_t block = 1; block < recovery_.region_blocks();) {
     auto directory = directory_at(static_cast<std::uint32_t>(block));
     if (!directory) {
-      tail.refused = {directory.error().message};
-      break;
+      end_ = directory.error().message;
+      return;
     }
     const SegmentHead& head = directory->head;
     epoch_ = head.epoch;
     next_at_ = head.first_at + head.entries;
-    durable_at = std::max(durable_at, head.durable_at);
+    durable_at_ = std::max(durable_at_, head.durable_at);
     block += head.blocks;
     recovery_.found_.last_at = std::max(recovery_.found_.last_at, head.first_at + head.entries);
-    chain.push_back(std::move(*directory));
+    chain_.push_back(std::move(*directory));
   }
+}
+
+TailFound TailScan::accept() {
+  TailFound tail;
+  tail.region = region_;
+  if (!end_.empty()) tail.refused = {end_};
   RegionFound& region = recovery_.found_.regions[region_];
-  for (const Directory& directory : chain) {
+  for (const Directory& directory : chain_) {
     const SegmentHead& head = directory.head;
     const std::uint64_t end_at = head.first_at + head.entries;  // behind its last entry
-    const Status status = whole(directory, end_at > durable_at + 1);
+    const Status status = whole(directory, end_at > durable_at_ + 1);
     if (!status.ok()) {
       tail.refused = {status.message};
       ++recovery_.found_.counts.segments_refused;

@@ -16,13 +16,17 @@ namespace tiercel::disk {
 class TailScan final {
  public:
   TailScan(Recovery& recovery, std::uint32_t region);
-  TailFound run();
+  // First directories alone, as far as they are in order; then what of it is whole, with the names at hand
+  // that any directory or footer tells.
+  void read();
+  TailFound accept();
+  const std::vector<Directory>& chain() const { return chain_; }
 
  private:
   // The directory at that block, if it is the next of this use of the region. Errors: why not.
   Result<Directory> directory_at(std::uint32_t block);
   Status in_order(const SegmentHead& head, std::uint32_t block) const;
-  // Whether everything in it is whole; names are learned on the way.
+  // Whether everything in it is whole; names are learned.
   Status whole(const Directory& directory, bool verify);
 
   Recovery& recovery_;
@@ -30,6 +34,9 @@ class TailScan final {
   std::uint64_t life_;
   std::uint64_t epoch_ = 0;    // of the segment before
   std::uint64_t next_at_ = 0;  // the next segment's first number, or lower
+  std::uint64_t durable_at_ = 0;
+  std::vector<Directory> chain_;
+  std::string end_;  // why it goes on no further; empty: the region does not
 };
 
 }  // namespace tiercel::disk
