@@ -16,8 +16,8 @@ class App;
 
 namespace tiercel::apps {
 
-// Exit statuses of every subcommand. Nothing is on stdout when the status is not 0, but for the report of
-// `doctor`, which is about what is missing.
+// Exit statuses of every subcommand. Nothing is on stdout when the status is not 0, but for the reports of
+// `doctor` and `disk check`, which are about what is missing or damaged.
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;   // a file or a result was bad; one line on stderr says which and why
 inline constexpr int kExitUsage = 2;    // the command line made no sense; the same

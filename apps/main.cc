@@ -9,6 +9,7 @@
 
 #include "bench_command.h"
 #include "command.h"
+#include "disk_command.h"
 #include "doctor_command.h"
 #include "inspect_command.h"
 #include "replay_command.h"
@@ -36,10 +37,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", TIERCEL_VERSION);
   const Command commands[] = {
-      inspect_command(app),
-      replay_command(app),
-      bench_command(app),
-      doctor_command(app),
+      inspect_command(app), replay_command(app), disk_command(app), bench_command(app), doctor_command(app),
   };
   try {
     app.parse(argc, argv);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "os/block_open.h"
@@ -45,27 +46,37 @@ Core::Core(const CoreOptions& options)
 
 Result<std::shared_ptr<Core>> Core::open(const CoreOptions& options) {
   std::shared_ptr<Core> core(new Core(options));
+  Status status = core->open_all(options);
+  if (!status.ok()) {
+    if (core->disk_created_) ::unlink(options.disk->path.c_str());  // nothing is left of what did not open
+    return tl::unexpected(std::move(status));
+  }
+  if (!options.caller_drives) core->control_ = std::thread([&c = *core] { c.control_loop(); });
+  return core;
+}
+
+Status Core::open_all(const CoreOptions& options) {
   NodeOptions node_options = options.node;
   if (options.disk && !options.node.off) {
-    TIERCEL_RETURN_IF_ERROR(core->open_disk(*options.disk));
-    node_options.disk.host_bytes = core->log_->geometry().host_bytes;
+    if (Status status = open_disk(*options.disk); !status.ok()) return status;
+    node_options.disk.host_bytes = log_->geometry().host_bytes;
   }
-  TIERCEL_ASSIGN_OR_RETURN(const Grant grant, divide_grant(node_options));
-  TIERCEL_RETURN_IF_ERROR(core->open_arena(options, grant));
+  const Result<Grant> grant = divide_grant(node_options);
+  if (!grant) return grant.error();
+  if (Status status = open_arena(options, *grant); !status.ok()) return status;
   const std::uint64_t seed = options.seed != 0 ? options.seed : random_not_zero();
-  TIERCEL_RETURN_IF_ERROR(core->open_index(grant, seed));
-  World world{core->clock_, *core->executor_,   core->arena_->extents(), core->memory_,
-              seed,         core->index_.get(), &*core->readers_};
-  world.processes = &core->processes_;
-  world.disk = core->log_.get();
-  TIERCEL_ASSIGN_OR_RETURN(std::unique_ptr<Node> node, Node::open(node_options, world));
-  core->peek([&](Live& live) {
-    live.node = std::move(node);
+  if (Status status = open_index(*grant, seed); !status.ok()) return status;
+  World world{clock_, *executor_, arena_->extents(), memory_, seed, index_.get(), &*readers_};
+  world.processes = &processes_;
+  world.disk = log_.get();
+  Result<std::unique_ptr<Node>> node = Node::open(node_options, world);
+  if (!node) return node.error();
+  peek([&](Live& live) {
+    live.node = std::move(*node);
     const auto got = ::getrandom(live.instance.data(), live.instance.size(), 0);
     TIERCEL_CHECK(got == static_cast<ssize_t>(live.instance.size()));
   });
-  if (!options.caller_drives) core->control_ = std::thread([&c = *core] { c.control_loop(); });
-  return core;
+  return {};
 }
 
 Status Core::open_disk(const CoreDisk& wanted) {
@@ -77,6 +88,7 @@ Status Core::open_disk(const CoreDisk& wanted) {
   auto drive = open_block_device(options);
   if (!drive) return drive.error();
   drive_ = std::move(drive->device);
+  disk_created_ = drive->created;
   if (Status status = wake_.watch(drive->end_fd); !status.ok()) return status;
   Digest uuid{};
   TIERCEL_CHECK(::getrandom(uuid.data(), uuid.size(), 0) == static_cast<ssize_t>(uuid.size()));

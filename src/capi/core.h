@@ -125,6 +125,7 @@ class Core final {
   static constexpr Duration kTurn = std::chrono::milliseconds(1);
 
   explicit Core(const CoreOptions& options);
+  Status open_all(const CoreOptions& options);
   Status open_disk(const CoreDisk& wanted);
   Status open_arena(const CoreOptions& options, const Grant& grant);
   Status open_index(const Grant& grant, std::uint64_t seed);
@@ -149,6 +150,7 @@ class Core final {
   std::optional<MappedArena> arena_;
   std::unique_ptr<BlockDevice> drive_;  // of the log; reads and writes the arena where it stands
   std::unique_ptr<DiskLog> log_;
+  bool disk_created_ = false;
   std::unique_ptr<CompactIndex> index_;  // in the arena, as the lease table is
   std::optional<LeaseTable> readers_;
   std::unique_ptr<Executor> executor_;

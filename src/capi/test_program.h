@@ -43,6 +43,7 @@ struct ProgramOptions {
   std::string salt;
   std::uint64_t slots = 64;
   bool registers = true;
+  const tiercel_disk_options* disk = nullptr;
 };
 
 // Full attention in layers 0 and 2 (k and v of 4 tokens × 32 bytes), a state of 256 bytes in layer 1.
@@ -94,6 +95,7 @@ inline Program::Program(const ProgramOptions& wanted) : options(wanted) {
   node_options.copy_threads = options.copy_threads;
   node_options.client_share = 1;
   node_options.load_back_threshold_tokens = 1;
+  node_options.disk = options.disk;
   tiercel_error error{};
   EXPECT_EQ(tiercel_node_open(&node_options, &node, &error), TIERCEL_OK) << error.message;
   auto session_options = sized<tiercel_session_options>();

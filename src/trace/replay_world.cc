@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/sizes.h"
@@ -157,7 +158,10 @@ Status ReplayWorld::open_disk() {
   if (::getrandom(uuid.data(), uuid.size(), 0) != static_cast<ssize_t>(uuid.size()))
     return {Code::kInternal, "the system gives no random bytes"};
   auto log = DiskLog::open(log_options_, *drive_, clock_, uuid);
-  if (!log) return log.error();
+  if (!log) {
+    if (opened->created) ::unlink(disk_options_->path.c_str());
+    return log.error();
+  }
   log_ = std::move(*log);
   node_options_.disk.host_bytes = ceil_div(log_->geometry().host_bytes, kExtentBytes) * kExtentBytes;
   return {};
