@@ -105,8 +105,9 @@ void Node::State::offer_down(Residence& set, DiskOffer offer) {
       appends.emplace(answer.append, set.id);
       stats.disk_writing_bytes += set.payload_bytes;
       return;
-    case DiskVerdict::kAlreadyThere:
+    case DiskVerdict::kAlreadyThere:  // perhaps not durable yet
       set.disk = DiskState::kThere;
+      set.disk_at = world.disk->last_at();
       return;
     case DiskVerdict::kRateLimited:
     case DiskVerdict::kTierDown:
@@ -249,8 +250,9 @@ void Node::State::forget_descent(const Residence& set) {
 void Node::State::watch_descent(const Store& store) {
   Descent descent;
   descent.store = store.id;
+  std::set<std::uint64_t> seen;  // one for each class-set, however many shards it has
   for (const std::uint64_t id : store.residences) {
-    const Residence* set = id == 0 ? nullptr : residence(id);
+    const Residence* set = id == 0 || !seen.insert(id).second ? nullptr : residence(id);
     if (set == nullptr) continue;
     if (set->disk == DiskState::kWriting || set->disk == DiskState::kWaiting) descent.writing.insert(id);
     if (set->disk != DiskState::kThere) continue;
