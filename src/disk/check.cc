@@ -42,9 +42,7 @@ Status Check::run() {
   if (!*superblock) return {Code::kFailedPrecondition, "disk: there is no log: the drive is blank"};
   check_superblocks();
   check_images(**superblock);
-  DiskLogOptions read_only;
-  read_only.read_only = true;
-  if (Status status = recovery_.recover(**superblock, read_only); !status.ok()) return status;
+  if (Status status = recovery_.recover(**superblock, true); !status.ok()) return status;
   const disk::Recovered& found = recovery_.found();
   report_.geometry = found.superblock.geometry;
   for (const std::byte b : found.superblock.uuid)
@@ -62,6 +60,7 @@ Status Check::run() {
     if (options_.progress) options_.progress(region + 1, found.regions.size());
     if (io_.gave_up()) return {Code::kIoError, "disk: the drive does not answer"};
   }
+  if (!io_.unreadable().ok()) report_.notes.push_back(io_.unreadable().message);
   count_spaces();
   return {};
 }

@@ -12,6 +12,7 @@ namespace {
 
 // Read at once while opening.
 constexpr std::size_t kReadsAtOnce = 64;
+constexpr int kReadTries = 4;
 // Waits that end without anything having happened, clock included: a drive that has lost an operation.
 constexpr int kVainWaitsMax = 1000;
 
@@ -38,26 +39,37 @@ std::vector<BlockDone> DriveIo::wait_for_ends() {
 }
 
 void DriveIo::read_all(std::span<Range> ranges) {
+  std::vector<Range*> left;
+  for (Range& range : ranges) left.push_back(&range);
+  for (int tries = 0; tries < kReadTries && !left.empty() && !gave_up_; ++tries) {
+    read_once(left);
+    std::erase_if(left, [](const Range* range) { return range->status.ok(); });
+  }
+  if (gave_up_)
+    for (Range& range : ranges) range.status = no_answer();
+  else if (!left.empty() && unreadable_.ok())
+    unreadable_ = {Code::kIoError, fmt::format("disk: cannot be read at offset {}: {}", left.front()->offset,
+                                               left.front()->status.message)};
+}
+
+void DriveIo::read_once(std::span<Range*> ranges) {
   const std::uint64_t first_id = last_id_ + 1;
   last_id_ += ranges.size();
   std::size_t begun = 0, ended = 0;
   while (ended < ranges.size()) {
-    if (gave_up_) {
-      for (Range& range : ranges) range.status = no_answer();
-      return;
-    }
+    if (gave_up_) return;
     while (begun < ranges.size() && begun - ended < kReadsAtOnce) {
       BlockRequest request;
       request.id = first_id + begun;
-      request.offset = ranges[begun].offset;
-      request.pieces = {{ranges[begun].into.data(), ranges[begun].into.size()}};
+      request.offset = ranges[begun]->offset;
+      request.pieces = {{ranges[begun]->into.data(), ranges[begun]->into.size()}};
       if (!drive_.submit(std::move(request))) break;
-      read_bytes_ += ranges[begun].into.size();
+      read_bytes_ += ranges[begun]->into.size();
       ++begun;
     }
     for (BlockDone& done : wait_for_ends()) {
       TIERCEL_CHECK(done.id >= first_id && done.id <= last_id_);
-      ranges[done.id - first_id].status = std::move(done.status);
+      ranges[done.id - first_id]->status = std::move(done.status);
       ++ended;
     }
   }

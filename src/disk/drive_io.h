@@ -27,8 +27,8 @@ class DriveIo final {
     MutableByteView into;
     Status status;
   };
-  // Several at once; each says how it went. Requires: multiples of kBlockBytes, within the drive. Memory that
-  // outlives this object where gave_up().
+  // Several at once; each says how it went, after a few tries. Requires: multiples of kBlockBytes, within the
+  // drive. Memory that outlives this object where gave_up().
   void read_all(std::span<Range> ranges);
   // Errors: those of the drive.
   Status read(std::uint64_t offset, MutableByteView into);
@@ -37,12 +37,15 @@ class DriveIo final {
 
   // The drive did not answer: operations may still be under way, and their memory must never be used again.
   bool gave_up() const { return gave_up_; }
+  // The first read that failed in every try: what stands there is not known, which is not the same as wrong.
+  const Status& unreadable() const { return unreadable_; }
   std::uint64_t read_bytes() const { return read_bytes_; }
   std::uint64_t written_bytes() const { return written_bytes_; }
   BlockDevice& drive() { return drive_; }
   const Clock& clock() const { return clock_; }
 
  private:
+  void read_once(std::span<Range*> ranges);
   Status run(BlockRequest request);
   // Ends of operations until there is at least one. Nothing: gave up.
   std::vector<BlockDone> wait_for_ends();
@@ -51,6 +54,7 @@ class DriveIo final {
   const Clock& clock_;
   Duration stall_after_;
   bool gave_up_ = false;
+  Status unreadable_;
   std::uint64_t last_id_ = 0;
   std::uint64_t read_bytes_ = 0, written_bytes_ = 0;
 };

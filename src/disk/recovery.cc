@@ -76,23 +76,36 @@ Status Recovery::claim(const DiskGeometry& geometry) {
   return {};
 }
 
-Status Recovery::recover(const Superblock& superblock, const DiskLogOptions&) {
+Status Recovery::recover(const Superblock& superblock, bool tolerant) {
   found_.superblock = superblock;
+  const auto readable = [&]() -> Status {
+    if (io_.gave_up()) return {Code::kIoError, "disk: the drive does not answer; nothing was changed"};
+    if (tolerant || io_.unreadable().ok()) return {};
+    return {Code::kIoError, io_.unreadable().message + "; nothing was changed"};
+  };
   if (Status status = claim(superblock.geometry); !status.ok()) return status;
   if (superblock.image)
     if (Status status = load_any_image(); !status.ok()) return status;
   read_regions();
+  if (Status status = readable(); !status.ok()) return status;
   order_regions();
   drop_stale(image_life_);
   const std::vector<Replay> replays = collect();
+  if (Status status = readable(); !status.ok()) return status;
   learn_names(replays);
   if (!found_.superblock.image) learn_from_records(replays);
+  // All of them, before those that nothing can be older than any more are forgotten.
+  found_.removals->limit(UINT64_MAX);
   for (const Replay& replay : replays) apply(replay);
   for (const DiskSpaceId id : found_.catalogue->all())
     if (const std::uint64_t at = found_.catalogue->form_cleared_at(found_.catalogue->name(id)->form); at != 0)
       found_.removals->clear_space(id, at);
-  if (io_.gave_up()) return {Code::kIoError, "disk: the drive does not answer; nothing was changed"};
-  return {};
+  std::uint64_t oldest = UINT64_MAX;
+  for (const RegionFound& region : found_.regions)
+    if (region.life != 0) oldest = std::min(oldest, region.oldest_born);
+  found_.removals->forget_below(oldest);
+  found_.removals->limit(superblock.geometry.removals_max);
+  return readable();
 }
 
 // ---- the image ----
@@ -324,6 +337,10 @@ Status Recovery::verify(std::uint32_t region, const Descriptor& d) {
 // Regions that may hold something newer than the image: all from the last one on that begins at or before the
 // image's number.
 std::vector<std::uint32_t> Recovery::newer_than_image() {
+  if (getenv("DBG"))
+    for (auto r : found_.order)
+      fprintf(stderr, "order %u life %lu first %lu has %d\n", r, found_.regions[r].life,
+              found_.regions[r].first_at, found_.regions[r].has_segments);  // DBG
   std::uint64_t next_first = UINT64_MAX;  // where the next region with segments begins, as far as known
   std::vector<std::uint32_t> chosen;
   for (auto it = found_.order.rbegin(); it != found_.order.rend(); ++it) {
@@ -359,6 +376,10 @@ std::vector<Recovery::Replay> Recovery::collect() {
       found_.last_at = std::max(found_.last_at, region.last_at);
       replay.entries = std::move(footer->entries);
       see_names(number, replay.entries);
+      if (getenv("DBG"))
+        for (const Descriptor& d : replay.entries)
+          fprintf(stderr, "  footer %u d kind %d space %u born %lu block %u+%u\n", number, (int)d.kind,
+                  d.space, d.born, d.block, d.blocks);  // DBG
     } else {
       TailScan& scan = tails.try_emplace(number, *this, number).first->second;
       scan.read();

@@ -79,8 +79,9 @@ class Recovery final {
 
   // Nothing: the drive is blank. Errors: as DiskLog::open().
   Result<std::optional<Superblock>> find_superblock();
-  // Errors: io_error; resource_exhausted. Requires: a superblock was found.
-  Status recover(const Superblock& superblock, const DiskLogOptions& options);
+  // `tolerant`: what cannot be read is taken for damaged; else it is an error, since what the log promised
+  // may stand there. Errors: io_error; resource_exhausted. Requires: a superblock was found.
+  Status recover(const Superblock& superblock, bool tolerant);
 
   // One image and nothing else, whether or not a superblock names it. Errors: what is wrong with it.
   Status load_image_alone(const Superblock& superblock, std::uint32_t slot);

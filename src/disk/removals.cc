@@ -40,12 +40,21 @@ std::optional<DiskSpaceId> Removals::remove_page(DiskSpaceId space, const Key& k
     return std::nullopt;
   }
   if (++pages_ <= pages_max_) return std::nullopt;
+  return fold_fullest();
+}
+
+DiskSpaceId Removals::fold_fullest() {
   const auto fullest = std::max_element(spaces_.begin(), spaces_.end(), [](const auto& a, const auto& b) {
     return a.second.pages.size() < b.second.pages.size();
   });
   folded_ += fullest->second.pages.size();
   clear_space(fullest->first, fullest->second.newest_page);
   return fullest->first;
+}
+
+void Removals::limit(std::uint64_t pages_max) {
+  pages_max_ = pages_max;
+  while (pages_ > pages_max_) fold_fullest();
 }
 
 void Removals::clear_space(DiskSpaceId space, std::uint64_t at) {

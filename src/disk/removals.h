@@ -54,6 +54,9 @@ class Removals final {
   // Returns how many went. Cost: O(removals).
   std::size_t forget_below(std::uint64_t oldest_born);
 
+  // Keeps so many from now on; what is more than that is folded, as in remove_page().
+  void limit(std::uint64_t pages_max);
+
   std::uint64_t pages() const { return pages_; }
   std::uint64_t pages_max() const { return pages_max_; }
   std::uint64_t folded() const { return folded_; }
@@ -72,6 +75,7 @@ class Removals final {
   };
   Result<void> load_spaces(const std::byte* from, std::uint64_t count);
   Result<void> load_pages(const std::byte* from, std::uint64_t count);
+  DiskSpaceId fold_fullest();
   const Space* find(DiskSpaceId space) const;  // null: nothing known
 
   std::uint64_t pages_max_;
