@@ -50,7 +50,7 @@ Status make_log(Opening& opening, const DiskLogOptions& options, const Digest& n
   disk::Superblock superblock;
   std::copy_n(new_uuid.begin(), superblock.uuid.size(), superblock.uuid.begin());
   superblock.geometry = *geometry;
-  if (Status status = opening.recovery.recover(superblock, options); !status.ok()) return status;
+  if (Status status = opening.recovery.recover(superblock, false); !status.ok()) return status;
   // Lives of another log that was here before are void by the uuid, not by their height.
   disk::Recovered& found = opening.recovery.found();
   superblock.sequence = 1;
@@ -60,7 +60,7 @@ Status make_log(Opening& opening, const DiskLogOptions& options, const Digest& n
 }
 
 Status recover_log(Opening& opening, const DiskLogOptions& options, const disk::Superblock& superblock) {
-  if (Status status = opening.recovery.recover(superblock, options); !status.ok()) return status;
+  if (Status status = opening.recovery.recover(superblock, false); !status.ok()) return status;
   if (options.read_only) return {};
   disk::Recovered& found = opening.recovery.found();
   disk::Superblock next = found.superblock;
@@ -243,7 +243,8 @@ const DiskGeometry& DiskLog::geometry() const { return state_->geometry; }
 bool DiskLog::State::has_work() const {
   if (closed || options.read_only || drive.blocks_writes()) return false;
   using Stage = disk::Preparing::Stage;
-  const bool can_write = !fillings.empty() || ready;
+  const bool is_open = !fillings.empty() && fillings.back().stage == Filling::Stage::kOpen;
+  const bool can_write = is_open || ready;
   const bool evicting = preparing && (preparing->stage == Stage::kErase || preparing->stage == Stage::kSweep);
   const bool copying = checkpoint && checkpoint->under_way == 0 && checkpoint->flush == 0;
   return (!gathered.empty() && going.empty() && can_write) || (!again.empty() && can_write) || evicting ||

@@ -56,13 +56,17 @@ Result<Directory> TailScan::directory_at(std::uint32_t block) {
 Status TailScan::whole(const Directory& directory, bool verify) {
   for (const Descriptor& d : directory.entries) {
     if (d.kind == EntryKind::kName)
-      if (Status status = recovery_.learn_name(region_, d); !status.ok()) return status;
+      if (const auto name = recovery_.read_name(region_, d); !name) return name.error();
     if (d.kind != EntryKind::kClassSet || !verify) continue;
     if (TIERCEL_FAULT(tail_segment_not_verified)) continue;
     if (recovery_.name_of(DiskSpaceId(d.space)) == nullptr)
       return differs("namespace of an entry", "a known one", d.space);
     if (Status status = recovery_.verify(region_, d); !status.ok()) return status;
   }
+  // Only now: a name that is known and not in the log would never be written again.
+  for (const Descriptor& d : directory.entries)
+    if (d.kind == EntryKind::kName)
+      if (Status status = recovery_.learn_name(region_, d); !status.ok()) return status;
   return {};
 }
 
