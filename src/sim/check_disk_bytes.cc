@@ -12,8 +12,8 @@ void judge_read(DiskScene& scene, const ReadSeen& seen) {
     return scene.complain("disk_bytes", where + ": checksums are right, and nobody appended these bytes");
   if (scene.scenario.lying) return;
   // What has left while it was read may be anything.
-  const bool stays =
-      seen.expected && scene.book.present(seen.set) == seen.expected && scene.book.alive(*seen.expected);
+  const bool stays = seen.expected && scene.book.present(seen.set) == seen.expected &&
+                     !scene.book.append(*seen.expected).folded && scene.book.alive(*seen.expected);
   if (!seen.status.ok()) {
     if (stays && !seen.drive_failed)
       scene.complain("disk_bytes", fmt::format("{}: the drive has not failed, the read has: {}", where,

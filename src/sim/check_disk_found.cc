@@ -62,6 +62,7 @@ void look_at_path(DiskScene& scene, std::size_t page) {
                        where(set) + " is found from the middle of its chain, and not from its start");
     }
   }
+  if (scene.log->down()) return;  // then nothing is found in chains
   for (std::uint16_t c = 0; c < classes; ++c)
     if (scene.log->find(scene.name_of({page, ClassId(c)}), false) && (presence.back() >> c & 1) == 0)
       scene.complain("disk_stale", where({page, ClassId(c)}) + " is found alone, and not in its chain");
@@ -71,7 +72,8 @@ void look_at_path(DiskScene& scene, std::size_t page) {
 
 void check_disk_found(DiskScene& scene) {
   const std::size_t pages = scene.book.pages().size();
-  if (pages == 0) return;
+  if (pages == 0 || scene.drive->power_is_off())
+    return;  // what an opening has that was cut short is not known
   if (scene.view.all_pages) {
     for (std::size_t page = 0; page < pages; ++page) look_at_path(scene, page);
     return;

@@ -79,6 +79,10 @@ void DiskBook::removed(DiskRemoval::Scope scope, std::size_t what, std::optional
   hold(removal);
 }
 
+void DiskBook::excuse(const DiskSet& set) {
+  for (const std::size_t number : sets_[set]) appends_[number].evicted = true;
+}
+
 void DiskBook::folded() {
   for (DiskAppend& each : appends_) each.folded = true;
 }

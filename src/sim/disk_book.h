@@ -83,6 +83,8 @@ class DiskBook final {
   void evicted(const DiskSet& set);
   void dropped(const DiskSet& set);
   void removed(DiskRemoval::Scope scope, std::size_t what, std::optional<std::uint64_t> number);
+  // It left before anybody could look at it.
+  void excuse(const DiskSet& set);
   void folded();  // removals became a clear of some namespace: what is there may be missing
 
   // -- questions --

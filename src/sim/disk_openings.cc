@@ -32,7 +32,9 @@ void destroy_log(DiskScene& scene, bool clean) {
   collect_disk_events(scene);
   scene.log.reset();
   if (scene.drive->under_way() != 0) {
-    scene.complain("disk_drive", "the log has ended with operations of the drive under way");
+    // Memory that a stalling drive does not give back is left to it.
+    if (scene.drive->counts().stalled == 0)
+      scene.complain("disk_drive", "the log has ended with operations of the drive under way");
     while (scene.drive->under_way() != 0) {
       scene.drive->wait(seconds(100));
       scene.drive->drain();
@@ -63,10 +65,11 @@ bool end_log(DiskScene& scene, DiskEnd end) {
   }
   if (end == DiskEnd::kClosed) {
     if (fair) scene.drive->calm();
+    const bool was_failing = failures(scene) != 0;
     const Status status = scene.log->close(seconds(fair ? 120 : 5));
     clean = status.ok();
     scene.view.note += fmt::format(" close: {}", status.ok() ? "ok" : status.message);
-    if (fair && !clean && !scene.drive->power_is_off())
+    if (fair && !was_failing && !clean && !scene.drive->power_is_off())
       scene.complain("disk_liveness", "close on a calm drive: " + status.to_string());
     if (clean) {
       collect_disk_events(scene);
@@ -97,12 +100,17 @@ void open_spaces(DiskScene& scene) {
   }
 }
 
+bool still_found(const DiskScene& scene, const DiskSet& set) {
+  return scene.log->down() || (find_disk_path(scene, set.page).back() >> set.cls.value() & 1) != 0;
+}
+
 // Reads all of `sets`, as many at once as the log takes.
 std::vector<ReadSeen> read_all(DiskScene& scene, const std::vector<DiskSet>& sets) {
   const std::size_t first = scene.view.reads.size();
   std::size_t next = 0;
   for (std::size_t round = 0; round < kRoundsMax && (next < sets.size() || !scene.reads.empty()); ++round) {
-    while (next < sets.size() && start_disk_read(scene, sets[next])) ++next;
+    while (next < sets.size() && (!still_found(scene, sets[next]) || start_disk_read(scene, sets[next])))
+      ++next;
     scene.log->poll();
     collect_disk_events(scene);
     if (scene.drive->power_is_off()) break;
@@ -127,6 +135,9 @@ std::vector<DiskSet> all_found(const DiskScene& scene) {
 
 void note_recovery(DiskScene& scene) {
   const DiskStats& stats = scene.log->stats();
+  scene.view.note +=
+      fmt::format(" (image {} footers {} tail {} refused {})", stats.recovered_from_image,
+                  stats.recovered_from_footers, stats.recovered_from_tail, stats.tail_segments_refused);
   if (stats.recovered_from_image != 0) scene.coverage.hit("disk_recovered_from_image");
   if (stats.recovered_from_footers != 0) scene.coverage.hit("disk_recovered_from_footers");
   if (stats.recovered_from_tail != 0) scene.coverage.hit("disk_recovered_from_tail");
@@ -157,15 +168,20 @@ std::optional<std::size_t> judge_recovered(DiskScene& scene, const ReadSeen& see
 }
 
 void judge_opened(DiskScene& scene) {
+  scene.leaving.emplace();
   collect_disk_events(scene);
   DiskBook::Found found;
   const std::vector<ReadSeen> all = read_all(scene, all_found(scene));
+  const std::vector<DiskSet> leaving = *std::exchange(scene.leaving, std::nullopt);
   if (scene.drive->power_is_off()) return;  // nobody knows: the next opening is judged
   for (const ReadSeen& seen : all)
     if (const auto number = judge_recovered(scene, seen)) found.emplace(seen.set, *number);
   scene.view.reads.clear();  // judged
+  for (const DiskSet& set : leaving)
+    if (!found.contains(set)) scene.book.excuse(set);
   if (const auto wrong = scene.book.opened(found, !scene.scenario.lying, scene.log->durable_at()))
     scene.complain(wrong->checker, wrong->message);
+  for (const DiskSet& set : leaving) scene.book.evicted(set);
   scene.view.note += fmt::format(" {} found", found.size());
   if (!found.empty()) scene.coverage.hit("disk_recovered");
   note_recovery(scene);
@@ -189,6 +205,7 @@ bool try_open(DiskScene& scene, bool fair) {
   auto log = DiskLog::open(options, *scene.drive, scene.clock, uuid_of(scene));
   if (log) {
     scene.log = *std::move(log);
+    scene.made = true;
     return true;
   }
   scene.view.note += " open: " + log.error().to_string();
@@ -222,13 +239,11 @@ std::string open_disk_log(DiskScene& scene) {
   if (scene.drive == nullptr) new_drive(scene, std::vector<std::byte>(scene.scenario.drive_bytes));
   scene.read_only = false;
   for (int attempt = 0; scene.log == nullptr; ++attempt) {
-    const bool fair = attempt >= 2 || scene.prng.chance(0.7);
+    const bool fair = attempt >= 2 || scene.prng.chance(1.0);
     if (fair) scene.drive->calm();
     if (attempt < 2 && scene.scenario.crashes && scene.prng.chance(0.25))
       scene.drive->power_fails_in(scene.prng.below(12));
-    scene.read_only = scene.openings > 1 && scene.prng.chance(0.08);
-    const bool blank = scene.openings == 1;
-    if (blank) scene.read_only = false;
+    scene.read_only = scene.made && scene.prng.chance(0.08);
     if (try_open(scene, fair)) break;
     if (scene.drive->power_is_off() || scene.prng.chance(0.5)) {
       scene.drive->power_fails_in(0);

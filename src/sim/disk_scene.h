@@ -88,6 +88,7 @@ struct DiskScene {
   ManualClock clock;
   std::unique_ptr<SimDrive> drive;
   std::unique_ptr<DiskLog> log;  // null: between two openings
+  bool made = false;             // there is a log on the drive
   bool read_only = false;
   DiskBook book;
   std::vector<DiskSpace> spaces;
@@ -100,6 +101,8 @@ struct DiskScene {
   std::uint64_t weights_epoch = 0;
   std::uint64_t durable_told = 0;  // by the last kDurable of this opening
   std::uint64_t folded_seen = 0;
+  // While an opening is judged: what leaves meanwhile.
+  std::optional<std::vector<DiskSet>> leaving;
   DiskStepView view;
   Coverage coverage;
 };

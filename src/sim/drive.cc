@@ -266,7 +266,10 @@ void SimDrive::trouble(Trouble kind, Time until) {
 void SimDrive::calm() {
   calm_ = true;
   std::fill(std::begin(trouble_until_), std::end(trouble_until_), Time{0});
-  for (Operation& each : operations_) each.ends = std::min(each.ends, clock_.now() + nature_.latency_max);
+  for (Operation& each : operations_) {
+    each.ends = std::min(each.ends, clock_.now() + nature_.latency_max);
+    if (!each.cut && each.fails.code != Code::kUnavailable) each.fails = {};
+  }
 }
 
 void SimDrive::power_fails_in(std::uint64_t operations) {
