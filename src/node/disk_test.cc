@@ -275,14 +275,14 @@ TEST(NodeDisk, UnderWriteBackPagesGoDownBeforeTheyAreForgotten) {
   bed.options.adjust = [](NodeOptions& options) {
     options.disk.write_policy = WritePolicy::kWriteBack;
     options.index_pages_max = options.history_entries = options.advice_entries = 512;
-    options.record_bytes_max = 40 * 2 * 2 * 16 * 4;  // forty pages
+    options.record_bytes_max = 40 * 16;  // forty pages
   };
   bed.open();
   std::vector<std::vector<Key>> chains;
   for (std::uint32_t branch = 0; branch < 12; ++branch) {
     chains.push_back(bed.world->keys(10, branch));
     for (std::uint64_t page = 0; page < 10; ++page) {
-      bed.world->store(chains.back(), page, ClassId(0));
+      EXPECT_EQ(bed.world->store(chains.back(), page, ClassId(0)).front(), StoreOutcome::kAccepted);
       bed.settle();
     }
   }

@@ -153,6 +153,12 @@ Status Node::close_session(SessionId session) {
   for (const ReservationId id : ids_where(s.reservations, of_session)) abort(id);
   for (const TicketId id : ids_where(s.tickets, of_session)) s.drop_ticket(id);
   for (const RequestId id : ids_where(s.requests, of_session)) s.forget_request(id);
+  // What it was bringing up is nobody's any more; others that wait for it ask again.
+  for (const std::uint64_t id : ids_where(s.residences, [&](const std::unique_ptr<Residence>& set) {
+         return set->from_disk && set->session == session && set->page != nullptr &&
+                set->state != ResidenceState::kResident;
+       }))
+    s.abort_residence(id, Ending::kAborted);
   s.sessions.erase(session);
   s.pump();
   return {};
@@ -208,6 +214,7 @@ Status Node::remove(NamespaceId ns, std::span<const Key> keys) {
   for (const Key& key : keys) {
     // Also an entry that was cleared: pages stored since may hang below it.
     if (Page* page = s.find_any(ns, key); page != nullptr) s.remove_tree(*page);
+    s.remove_unrooted(s.space_of(ns));
     if (const DiskSpaceId space = s.space_of(ns).disk;
         s.on_disk(space) && !TIERCEL_FAULT(removal_stays_in_memory))
       recorded = s.note_record(s.world.disk->remove(space, key), at) && recorded;

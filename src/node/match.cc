@@ -114,6 +114,7 @@ Result<TicketId> Node::match(const MatchQuery& query) {
   ++s.stats.disk_matches;
   s.promotions.emplace(id, std::move(promotion));
   s.settle_promotions();
+  if (const auto at = s.promotions.find(id); at != s.promotions.end()) at->second.told = true;
   return id;
 }
 
@@ -124,6 +125,8 @@ void Node::State::finish_match(Ticket& ticket, const MatchQuery& query) {
   if (options.write_policy == WritePolicy::kWriteThroughSelective) remember_sightings(query);
   ++stats.matches;
   stats.hit_tokens += ticket.view.hit_tokens;
+  stats.disk_hit_tokens += std::min(ticket.view.hit_tokens,
+                                    ticket.brought_pages * space_of(ticket.ns).form->form->spec.page_tokens);
   stats.missed_tokens += ticket.view.missed_tokens;
   for (const Miss& miss : ticket.view.missed) {
     stats.missed_pages[static_cast<std::size_t>(miss.reason)] += miss.pages;
@@ -198,7 +201,10 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
     const std::size_t i = page - query.first_page;
     PageView& at = views[i];
     at = page_view(query.ns, query.keys[i], found[i], request, lower.empty() ? Presence{0} : lower[i]);
-    if (const auto why = ticket.not_brought.find(page); why != ticket.not_brought.end() && !at.resident)
+    // Of what the disk has, why it did not come.
+    const bool below = at.own == Reason::kTooLate || at.own == Reason::kTierDown;
+    if (const auto why = ticket.not_brought.find(page);
+        why != ticket.not_brought.end() && below && !at.resident)
       at.own = why->second;
     at.presence = presence[i];
     for (const ClassForm& cls : model.classes)

@@ -146,6 +146,44 @@ void Node::State::lose_item(Ticket& ticket, Promotion& promotion, const Promotio
   promotion.failed = true;
 }
 
+// How many pages of its chain have no entry. What comes up must stand below all of them: a removal of any
+// takes it, too.
+std::uint64_t Node::State::unknown_ancestors(const Ticket& ticket, std::uint64_t page) {
+  std::uint64_t unknown = 0;
+  for (std::uint64_t at = page; at-- > ticket.view.first_page;) {
+    const Page* known = find(ticket.ns, ticket.keys[at - ticket.view.first_page]);
+    if (known != nullptr && known->parent != nullptr) break;
+    unknown += known == nullptr ? 1 : 0;
+  }
+  return unknown;
+}
+
+void Node::State::link_ancestors(const Ticket& ticket, Page& page, std::uint64_t number) {
+  Page* at = &page;
+  for (; number > ticket.view.first_page; --number, at = at->parent) {
+    const bool linked = at->parent != nullptr;
+    link_parent(*at, ticket.keys[number - 1 - ticket.view.first_page]);
+    if (linked && at->parent->parent != nullptr) return;
+  }
+  if (number == 0 || at->parent != nullptr) return;
+  constexpr std::size_t kLookedThrough = 1024;
+  std::vector<PageRef>& tops = space_of(ticket.ns).unrooted;
+  if (tops.size() % kLookedThrough == kLookedThrough - 1)
+    std::erase_if(tops, [&](const PageRef& ref) { return !unrooted(ref); });
+  tops.push_back({at->number, at->uid});
+}
+
+bool Node::State::unrooted(const PageRef& ref) const {
+  const Page* page = pages.resolve(ref);
+  return page != nullptr && page->parent == nullptr;
+}
+
+// Any removal may be of a page above them: they go, as the disk itself gives them no more.
+void Node::State::remove_unrooted(Namespace& ns) {
+  for (const PageRef& ref : std::exchange(ns.unrooted, {}))
+    if (unrooted(ref)) remove_tree(*pages.resolve(ref));
+}
+
 Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion, const PromotionItem& item) {
   Namespace& ns = space_of(ticket.ns);
   const Key& key = ticket.keys[item.page - ticket.view.first_page];
@@ -172,6 +210,10 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
   const Page* page = find(ticket.ns, key);
   need.new_page = page == nullptr || !page->any_set();
   if (item.page > ticket.view.first_page) need.parent = ticket.keys[item.page - ticket.view.first_page - 1];
+  const std::uint64_t unknown = unknown_ancestors(ticket, item.page);
+  if (pages.size() + unknown + 2 > options.index_pages_max ||
+      !pages.index().has_room(unknown + 2, sets_promised))
+    return lost(Reason::kNoRoom);
   std::vector<SlotId> slots;
   const StoreOutcome room = never_fits(need) ? StoreOutcome::kTooLarge : make_room(need, slots);
   if (room != StoreOutcome::kAccepted) return lost(reason_of(room));
@@ -184,9 +226,10 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
   store.length = item.page + 1;
   store.cls = item.cls;
   Residence& set = new_residence(request, store, std::move(slots));
+  link_ancestors(ticket, *set.page, item.page);
   set.computation = set.id * 2 + 1;  // its own: nobody's store joins it
   set.shards_claimed = UINT64_MAX;
-  set.reading = true;
+  set.reading = set.from_disk = true;
   set.disk = DiskState::kThere;
   set.page->last_sequence = std::max(set.page->last_sequence, promotion.sequence);
   DiskEntry into = disk_entry(set);
@@ -455,6 +498,7 @@ void Node::State::finish_promotion(TicketId id, bool answered) {
   Completion completion;
   completion.ticket = id;
   completion.operation = promotion.id;
+  const bool told = promotion.prefetch || promotion.told;
   if (promotion.prefetch) {
     completion.kind = CompletionKind::kPrefetched;
     completion.prefetch = prefetch_result(ticket, promotion);
@@ -470,7 +514,7 @@ void Node::State::finish_promotion(TicketId id, bool answered) {
     ticket_deadlines.emplace(ticket.expires, id);
     if (answered) finish_match(ticket, query_of(ticket, promotion));
   }
-  give(std::move(completion));
+  if (told) give(std::move(completion));
 }
 
 // ---- prefetch ----

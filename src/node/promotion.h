@@ -54,6 +54,7 @@ struct Promotion {
   std::set<std::uint64_t> wanted, brought;           // pages
   std::set<std::pair<std::uint64_t, ClassId>> lost;  // that this promotion does not ask for again
   std::optional<Status> ending;                      // cancelled, timed out
+  bool told = false;  // its caller knows that it is pending, and waits for a completion
 };
 
 // A store that wants to hear of the disk.

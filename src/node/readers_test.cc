@@ -108,7 +108,9 @@ TEST(Readers, ARecordThatIsReadKeepsItsExtentButNotTheOthersFromBeingEmptied) {
     keys.push_back(more[0]);
   }
   for (std::size_t i = 0; i + 1 < keys.size(); ++i)
-    if (i % 3 != 0) EXPECT_TRUE(world.node().remove(world.ns(), {&keys[i], 1}).ok());
+    if (i % 3 != 0) {
+      EXPECT_TRUE(world.node().remove(world.ns(), {&keys[i], 1}).ok());
+    }
   world.node().poll();
   // One record in each of the first extents is read.
   std::set<std::uint64_t> read;

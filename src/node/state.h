@@ -83,6 +83,7 @@ struct Residence {
   DiskVerdict disk_verdict = DiskVerdict::kAccepted;  // kRefused: why
   std::uint64_t disk_at = 0;           // kThere: its number in the log, if it was written by this node
   bool prefetched = false;             // reading: charged to the prefetches' budget
+  bool from_disk = false;              // it was, or is, read from there
   bool reading = false;                // its bytes come from the disk
   Reason lost_by = Reason::kTierDown;  // reading: why they did not come
   std::vector<std::pair<TicketId, std::uint64_t>> promotions;  // that wait for it, with their page's number
@@ -166,8 +167,10 @@ struct Namespace {
     SpaceId space;
     std::uint64_t entries = 0;
   };
-  std::uint64_t entries = 0;         // pages under `space`, placeholders included
-  DiskSpaceId disk;                  // 0: it has no place on the disk
+  std::uint64_t entries = 0;  // pages under `space`, placeholders included
+  DiskSpaceId disk;           // 0: it has no place on the disk
+  // Tops of what came up for questions in the middle of a chain: nobody knows what is above them.
+  std::vector<PageRef> unrooted;
   std::vector<OldSpace> old_spaces;  // cleared, with pages that have not been swept, oldest first
 };
 
@@ -598,6 +601,10 @@ struct Node::State {
   enum class Start : std::uint8_t { kDone, kLost, kLater };
   Start start_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item);
   Start start_read(Ticket& ticket, Promotion& promotion, const PromotionItem& item);
+  std::uint64_t unknown_ancestors(const Ticket& ticket, std::uint64_t page);
+  void link_ancestors(const Ticket& ticket, Page& page, std::uint64_t number);
+  bool unrooted(const PageRef& ref) const;  // still
+  void remove_unrooted(Namespace& ns);
   void lose_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item, Reason why);
   void read_done(Residence& set, const Status& status);
   void adopt_done(Residence& set, ShardId shard, const Status& status, std::uint64_t verifies);

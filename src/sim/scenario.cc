@@ -190,6 +190,7 @@ ScenarioDisk choose_disk(Scenario& scenario, std::uint64_t seed) {
   if (over_lies(scenario.spec)) {
     disk.nature.lost = disk.nature.misdirected = disk.nature.misread = 0.01;
     disk.nature.rot = 0.02;
+    disk.crashes = false;  // after one nobody knows what it lied about: runs of the log alone go there
   }
   DiskTierOptions& tier = scenario.options.disk;
   tier.write_policy = static_cast<WritePolicy>(prng.below(3));

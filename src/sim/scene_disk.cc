@@ -85,6 +85,13 @@ Presence in_log(const Scene& scene, const PageId& page) {
   return presence.back();
 }
 
+std::optional<std::uint64_t> born_in_log(const Scene& scene, const PageId& page, ClassId cls) {
+  if ((in_log(scene, page) >> cls.value() & 1) == 0) return std::nullopt;
+  const Space& space = scene.spaces[scene.space_of.at(page.ns)];
+  const auto found = scene.disk->log->find({disk_space_of(scene, space), page.key, cls}, true);
+  return found ? std::optional(found->born) : std::nullopt;
+}
+
 Status open_scene_disk(Scene& scene) {
   const ScenarioDisk& scenario = *scene.scenario.disk;
   if (scene.disk == nullptr) {
@@ -104,8 +111,8 @@ Status restart_scene(Scene& scene, bool power) {
   SceneDisk& disk = *scene.disk;
   std::set<std::pair<PageId, ClassId>> there;  // promised, and found now
   if (!scene.scenario.disk->nature.lies())
-    for (const auto& [set, computation] : disk.promised)
-      if ((in_log(scene, set.first) >> set.second.value() & 1) != 0) there.insert(set);
+    for (const auto& [set, born] : disk.promised)
+      if (born_in_log(scene, set.first, set.second) == born) there.insert(set);
   lose_everything(scene);
   new_drive(scene, power);
   std::map<NamespaceId, NamespaceId> now_called;
@@ -114,13 +121,12 @@ Status restart_scene(Scene& scene, bool power) {
   if (Status status = reopen_scene(scene); !status.ok()) return status;
   for (std::size_t i = 0; i < before.size(); ++i) now_called[before[i]] = scene.spaces[i].id;
   scene.book.restarted(now_called);
-  std::map<std::pair<PageId, ClassId>, Computation> kept;
-  for (const auto& [set, computation] : disk.promised) {
+  std::map<std::pair<PageId, ClassId>, std::uint64_t> kept;
+  for (const auto& [set, born] : disk.promised) {
     const std::pair now{PageId{now_called.at(set.first.ns), set.first.key}, set.second};
     if (!there.contains(set)) continue;
-    kept.emplace(now, computation);
-    if (disk.log->stats().regions_evicted != 0 || (in_log(scene, now.first) >> now.second.value() & 1) != 0)
-      continue;
+    kept.emplace(now, born);
+    if (disk.log->stats().regions_evicted != 0 || born_in_log(scene, now.first, now.second) == born) continue;
     disk.wrong.push_back(
         fmt::format("class {} of page {} was durable before the {} and is not there after it",
                     set.second.value(), to_hex(set.first.key), power ? "power cut" : "crash"));
@@ -233,7 +239,8 @@ void store_durable(Scene& scene, OperationId id, std::uint64_t class_sets) {
   if (at == disk.descending.end()) return;
   // With fewer than were stored nobody says which ones.
   if (class_sets == at->second.size())
-    for (const auto& [set, computation] : at->second) disk.promised[set] = computation;
+    for (const auto& [set, computation] : at->second)
+      if (const auto born = born_in_log(scene, set.first, set.second)) disk.promised[set] = *born;
   scene.coverage.hit("node_store_durable");
   disk.descending.erase(at);
 }

@@ -35,8 +35,8 @@ struct SceneDisk {
   std::map<OperationId, std::uint32_t>
       lower;  // stores that asked to hear of the disk: bits of what they heard
   std::map<OperationId, Time> flushes;
-  // What the node called durable, by its computation; until it is removed.
-  std::map<std::pair<PageId, ClassId>, Computation> promised;
+  // What the node called durable, by its number in the log: another number is another, later copy.
+  std::map<std::pair<PageId, ClassId>, std::uint64_t> promised;
   std::vector<std::string> wrong;  // seen outside of a step: at a restart
   std::uint64_t restarts = 0;
   std::set<TicketId> answered;  // in this step
@@ -47,6 +47,8 @@ struct SceneDisk {
 DiskSpaceId disk_space_of(const Scene& scene, const Space& space);
 // Classes of a page that the log can give, as it says itself, from the start of the page's chain.
 Presence in_log(const Scene& scene, const PageId& page);
+// Its number there; nothing: it can not be given.
+std::optional<std::uint64_t> born_in_log(const Scene& scene, const PageId& page, ClassId cls);
 
 // Opens the drive's log. Requires: the scenario has a disk, and the scene no node.
 Status open_scene_disk(Scene& scene);
