@@ -145,9 +145,9 @@ class DiskLog {
   void drop(const DiskName& name);
 
   // -- reading ----
-  // presence[i]: classes of keys[i] that can be read, keys being pages first_page, first_page + 1, … of one
-  // chain from its start (first_page 0) or from an unknown middle. Cost: two cache misses a key; no
-  // allocation.
+  // presence[i]: classes of keys[i] that are there (whether or not the tier is down), keys being pages
+  // first_page, first_page + 1, … of one chain from its start (first_page 0) or from an unknown middle. Cost:
+  // two cache misses a key; no allocation.
   void find_chain(DiskSpaceId space, std::uint64_t first_page, std::span<const Key> keys,
                   std::span<Presence> presence) const;
   // One class-set. `chain_known`: the caller found it by find_chain from page 0; else as from the middle.

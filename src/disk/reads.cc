@@ -49,7 +49,7 @@ void DiskLog::find_chain(DiskSpaceId space, std::uint64_t first_page, std::span<
       const bool gone = from_start ? walk.dead(entry.born) : s.removals.dead_in_middle(space, entry.born);
       if (!gone && s.holds(entry) && entry.cls.value() < 32) bits |= Presence{1} << entry.cls.value();
     }
-    presence[i] = s.drive.down() ? 0 : bits;
+    presence[i] = bits;
   }
 }
 

@@ -248,7 +248,10 @@ PageView Node::State::page_view(NamespaceId ns, const Key& key, const Page* page
     if (view.resident) return view;
   }
   if (page != nullptr && page->any_set()) {
-    view.own = Reason::kInFlight;
+    const bool comes_up = std::all_of(page->sets.begin(), page->sets.end(), [](const Residence* set) {
+      return set == nullptr || set->from_disk || set->state == ResidenceState::kResident;
+    });
+    view.own = comes_up ? Reason::kTooLate : Reason::kInFlight;
     return view;
   }
   // The disk has what is needed of it, and it was not brought up.

@@ -123,7 +123,11 @@ class ReasonsChecker final : public Checker {
   static std::set<Reason> own_reasons_over_disk(const Scene& scene, const SimTicket& ticket,
                                                 std::uint64_t page) {
     std::set<Reason> possible = own_reasons(scene, ticket, page);
-    if (scene.disk == nullptr || possible.contains(Reason::kInFlight)) return possible;
+    if (scene.disk == nullptr) return possible;
+    if (possible.contains(Reason::kInFlight)) {  // it may be on its way up, not in
+      possible.insert(Reason::kTooLate);
+      return possible;
+    }
     const Space& space = scene.spaces[ticket.space];
     const Presence there = in_log(scene, {space.id, ticket.keys[page - ticket.first_page]});
     Presence required = 0;
