@@ -423,6 +423,32 @@ std::vector<std::uint64_t> Node::State::hottest_unwritten() {
   return ids;
 }
 
+// Whoever still waits is told that it will not come. What the drive may still read or write keeps its slots.
+void Node::State::forget_disk() {
+  const Status gone{Code::kUnavailable, "the disk was closed before this was durable"};
+  for (const auto& [id, descent] : std::exchange(descents, {})) {
+    Completion completion;
+    completion.operation = id;
+    completion.status = gone;
+    completion.kind = CompletionKind::kAccepted;
+    completion.class_sets = descent.class_sets;
+    if (!descent.accepted) give(completion);
+    completion.kind = CompletionKind::kDurable;
+    completion.class_sets = 0;
+    give(std::move(completion));
+  }
+  for (const FlushUnderWay& flush : std::exchange(flushes, {})) {
+    Completion completion;
+    completion.kind = CompletionKind::kFlushed;
+    completion.operation = flush.id;
+    completion.status = gone;
+    give(std::move(completion));
+  }
+  to_offer.clear();
+  unwritten.clear();
+  world.disk = nullptr;
+}
+
 WriteDown Node::write_down(Duration at_most) {
   State& s = *state_;
   WriteDown report;
@@ -450,8 +476,8 @@ WriteDown Node::write_down(Duration at_most) {
   }
   report.status = s.world.disk->close(std::max(end - s.now(), Duration{std::chrono::seconds(1)}));
   s.disk_events();
-  for (const std::uint64_t id : s.hottest_unwritten())
-    report.left_class_sets += s.residence(id)->disk != DiskState::kThere ? 1 : 0;
+  report.left_class_sets = s.hottest_unwritten().size();
+  s.forget_disk();
   report.class_sets = s.stats.demoted - demoted;
   report.bytes = s.stats.demoted_bytes - demoted_bytes;
   report.took = s.now() - began;

@@ -262,7 +262,8 @@ struct Completion {
   std::vector<StoreOutcome> store;
   TicketId ticket;
   std::optional<PrefetchResult> prefetch;
-  // kAccepted, kDurable: how many class-sets of the store the disk has; flushed: how it ended.
+  // kAccepted, kDurable: how many class-sets of the store the disk has (none, and a `status`, where it was
+  // closed before); flushed: how it ended.
   std::uint64_t class_sets = 0;
   Status status;
 };

@@ -364,7 +364,7 @@ void Node::State::lose_read(Residence& set, Reason why, Ending ending) {
   if (why == Reason::kDamaged) {
     ++stats.damaged_records;
     const Namespace& ns = space_of(set.ns);
-    world.disk->drop(disk_name(ns, set.key, set.cls));
+    if (world.disk != nullptr) world.disk->drop(disk_name(ns, set.key, set.cls));
     if (Page* page = set.page;
         page != nullptr && !page->visible && ns.form->form->classes[set.cls.value()].required())
       history.left(set.ns, set.key, PastEvent{Cause::kDamaged, now(), NamespaceId{}});

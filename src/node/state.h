@@ -588,6 +588,7 @@ struct Node::State {
   Status settle_record(std::string_view call, std::uint64_t at, bool recorded);
   Status clear_form(Form& form);
   std::vector<std::uint64_t> hottest_unwritten();
+  void forget_disk();
 
   // -- promotion.cc: from the disk into the host tier --
   // Per key, its classes on the disk that may be offered to this request; empty without a disk.
