@@ -260,11 +260,15 @@ class DriveBench final {
 }  // namespace
 
 Status disk_bench(BenchRun& run) {
-  auto folder = BenchFolder::create(run.folder());
-  if (!folder) return folder.error();
-  DriveBench bench(run, std::move(*folder));
-  if (Status status = bench.open(); !status.ok()) return status;
-  return bench.measure();
+  {
+    auto folder = BenchFolder::create(run.folder());
+    if (!folder) return folder.error();
+    DriveBench bench(run, std::move(*folder));
+    if (Status status = bench.open(); !status.ok()) return status;
+    if (Status status = bench.measure(); !status.ok()) return status;
+  }
+  if (Status status = disk_log_lines(run); !status.ok()) return status;
+  return disk_open_lines(run);
 }
 
 }  // namespace tiercel

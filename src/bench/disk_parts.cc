@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -18,6 +19,31 @@
 
 namespace tiercel {
 namespace {
+
+// Shares of memory, that which is free for longest first.
+class Shares final {
+ public:
+  explicit Shares(const DriveWork& work) : work_(work), started_(work.memory.size() / work.length) {
+    TIERCEL_CHECK(started_.size() >= work.depth);
+    for (std::uint64_t i = 0; i < started_.size(); ++i) free_.push_back(i);
+  }
+  std::uint64_t take() {
+    const std::uint64_t share = free_.front();
+    free_.pop_front();
+    started_[share] = now_nanoseconds();
+    return share;
+  }
+  void give_back(std::uint64_t share, double now, Samples& samples) {
+    samples.add(now - started_[share]);
+    free_.push_back(share);
+  }
+  std::byte* memory(std::uint64_t share) const { return work_.memory.data() + share * work_.length; }
+
+ private:
+  const DriveWork& work_;
+  std::vector<double> started_;
+  std::deque<std::uint64_t> free_;
+};
 
 std::string error_text(int number) { return std::generic_category().message(number); }
 
@@ -86,23 +112,23 @@ BareRing::~BareRing() {
 
 Status BareRing::run(const DriveWork& work, std::span<const std::uint64_t> places, Samples& samples) {
   io_uring* const ring = &ring_->ring;
-  std::vector<double> started(work.depth);
+  Shares shares(work);
   std::size_t next = 0, ended = 0;
-  const auto issue = [&](std::uint64_t slot) {
+  const auto issue = [&] {
+    const std::uint64_t share = shares.take();
     io_uring_sqe* const sqe = ::io_uring_get_sqe(ring);
     TIERCEL_CHECK(sqe != nullptr);
-    std::byte* const memory = work.memory.data() + slot * work.length;
+    std::byte* const memory = shares.memory(share);
     const auto length = static_cast<unsigned>(work.length);
     if (work.work == BlockWork::kRead)
       ::io_uring_prep_read_fixed(sqe, 0, memory, length, places[next], 0);
     else
       ::io_uring_prep_write_fixed(sqe, 0, memory, length, places[next], 0);
     sqe->flags |= IOSQE_FIXED_FILE;
-    ::io_uring_sqe_set_data64(sqe, slot);
-    started[slot] = now_nanoseconds();
+    ::io_uring_sqe_set_data64(sqe, share);
     ++next;
   };
-  for (std::uint64_t slot = 0; slot < work.depth && next < places.size(); ++slot) issue(slot);
+  while (next < work.depth && next < places.size()) issue();
   while (ended < places.size()) {
     ::io_uring_submit_and_wait(ring, 1);
     io_uring_cqe* cqe = nullptr;
@@ -116,9 +142,9 @@ Status BareRing::run(const DriveWork& work, std::span<const std::uint64_t> place
     ::io_uring_cq_advance(ring, count);
     const double now = now_nanoseconds();
     for (unsigned i = 0; i < count; ++i) {
-      samples.add(now - started[free[i]]);
+      shares.give_back(free[i], now, samples);
       ++ended;
-      if (next < places.size()) issue(free[i]);
+      if (next < places.size()) issue();
     }
   }
   return {};
@@ -131,26 +157,26 @@ Status BareRing::flush() const {
 
 Status run_on_device(BlockDevice& device, const DriveWork& work, std::span<const std::uint64_t> places,
                      Samples& samples) {
-  std::vector<double> started(work.depth);
+  Shares shares(work);
   std::size_t next = 0, ended = 0;
   Status status;
-  const auto issue = [&](std::uint64_t slot) {
-    started[slot] = now_nanoseconds();
-    const bool taken = device.submit(
-        {slot, work.work, false, places[next], {{work.memory.data() + slot * work.length, work.length}}});
+  const auto issue = [&] {
+    const std::uint64_t share = shares.take();
+    const bool taken =
+        device.submit({share, work.work, false, places[next], {{shares.memory(share), work.length}}});
     TIERCEL_CHECK(taken);
     ++next;
   };
-  for (std::uint64_t slot = 0; slot < work.depth && next < places.size(); ++slot) issue(slot);
+  while (next < work.depth && next < places.size()) issue();
   while (ended < next) {
     device.wait(std::chrono::seconds(1));
     const std::vector<BlockDone> ends = device.drain();
     const double now = now_nanoseconds();
     for (const BlockDone& done : ends) {
-      samples.add(now - started[done.id]);
+      shares.give_back(done.id, now, samples);
       ++ended;
       if (status.ok()) status = done.status;
-      if (status.ok() && next < places.size()) issue(done.id);
+      if (status.ok() && next < places.size()) issue();
     }
   }
   return status;

@@ -34,12 +34,13 @@ class BenchFolder final {
   std::string path_;
 };
 
-// Equal shares of some memory and places of a file: what one operation reads or writes.
+// Equal shares of some memory and places of a file: what one operation reads or writes. All of the memory is
+// used in turn, as an arena's is: what stays in a cache of the processor is read much faster.
 struct DriveWork {
   BlockWork work = BlockWork::kRead;
   std::uint64_t length = 0;      // of an operation
   std::uint64_t file_bytes = 0;  // the file's beginning that is used
-  MutableByteView memory;        // `depth` times `length`
+  MutableByteView memory;        // at least `depth` times `length`
   std::size_t depth = 0;         // operations under way
   std::size_t operations = 0;    // of one iteration
   std::uint64_t bytes() const { return operations * length; }
@@ -86,6 +87,10 @@ class CpuMeter final {
   double started_ = 0, seconds_ = 0;
   std::uint64_t bytes_ = 0;
 };
+
+// Lines of the disk tier's log (disk_log_bench.cc), of openings (disk_open_bench.cc): parts of disk_bench().
+Status disk_log_lines(BenchRun& run);
+Status disk_open_lines(BenchRun& run);
 
 // Bytes each second of fio reading the file like this, where it is installed and does it; else nothing.
 std::optional<double> fio_bytes_per_second(const std::string& path, const DriveWork& work);
