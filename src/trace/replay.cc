@@ -88,7 +88,7 @@ class Replayer final {
     node().release(*ticket);  // what it leased has been loaded
     store(keys, points);
     node().request_end(request_);
-    settle();
+    world_.settle_all();
     if (!node().drain_completions().empty()) wrong("a completion of nothing that was asked");
     node().drain_events();
     check_limits();
@@ -96,7 +96,7 @@ class Replayer final {
 
   // Until the disk has brought what the match can wait for: trace time stands still meanwhile.
   void await(TicketId ticket) {
-    settle();
+    world_.settle_all();
     for (const Completion& completion : node().drain_completions())
       if (completion.kind == CompletionKind::kMatched && completion.ticket == ticket) return;
     wrong("a match that did not end");
@@ -212,7 +212,12 @@ class Replayer final {
     const std::vector<DueRecord> due = due_records(form(), {query, points, keeps_all_windows(options_)});
     for (std::span<const DueRecord> rest = due; !rest.empty();) {
       const std::span<const DueRecord> batch = rest.first(batch_size(rest));
-      if (const auto refusal = store_batch(keys, batch)) return give_up(keys, rest, *refusal);
+      std::optional<StoreOutcome> refusal = store_batch(keys, batch);
+      if (refusal == StoreOutcome::kNoRoom && report_.disk) {  // what went may still have been written down
+        world_.settle_all();
+        refusal = store_batch(keys, batch);
+      }
+      if (refusal) return give_up(keys, rest, *refusal);
       rest = rest.subspan(batch.size());
     }
   }

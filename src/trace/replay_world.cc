@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <unordered_set>
 #include <utility>
 
@@ -99,6 +100,19 @@ std::uint64_t index_entries(const StorageForm& form, const ReplayOptions& option
 
 }  // namespace
 
+bool TurnDrive::end_turn() {
+  if (under_way_ == 0) return false;
+  std::vector<BlockDone> ended;
+  while (ended.size() < under_way_) {
+    drive_->wait(std::chrono::seconds(1));
+    for (BlockDone& done : drive_->drain()) ended.push_back(std::move(done));
+  }
+  under_way_ = 0;
+  std::sort(ended.begin(), ended.end(), [](const BlockDone& a, const BlockDone& b) { return a.id < b.id; });
+  ended_.insert(ended_.end(), std::make_move_iterator(ended.begin()), std::make_move_iterator(ended.end()));
+  return true;
+}
+
 Result<std::unique_ptr<ReplayWorld>> ReplayWorld::open(const Trace& trace, const ReplayOptions& options) {
   ModelSpec spec = options.spec;
   spec.topology = {1, 1, 1};  // one rank; its bytes are already those of one
@@ -153,7 +167,7 @@ Status ReplayWorld::open_disk() {
   options.file.create = disk_options_->bytes != 0;
   auto opened = open_block_device(options);
   if (!opened) return opened.error();
-  drive_ = std::make_unique<BusyDrive>(std::move(opened->device));
+  drive_ = std::make_unique<TurnDrive>(std::move(opened->device));
   Digest uuid{};
   if (::getrandom(uuid.data(), uuid.size(), 0) != static_cast<ssize_t>(uuid.size()))
     return {Code::kInternal, "the system gives no random bytes"};
@@ -188,12 +202,13 @@ Status ReplayWorld::open_node() {
 }
 
 void ReplayWorld::settle() {
-  for (;;) {
-    while (node_->poll() != 0) {
-    }
-    if (drive_ == nullptr || drive_->busy() == 0) return;
-    drive_->wait(std::chrono::seconds(1));
+  while (node_->poll() != 0) {
   }
+}
+
+void ReplayWorld::settle_all() {
+  do settle();
+  while (drive_ != nullptr && drive_->end_turn());
 }
 
 Result<ReplayRestart> ReplayWorld::restart() {

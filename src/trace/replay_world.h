@@ -25,27 +25,27 @@ namespace tiercel {
 
 inline constexpr std::string_view kTraceKeyScheme = "trace-block-1";
 
-// A drive that knows how much of its work has not ended.
-class BusyDrive final : public BlockDevice {
+// A drive that ends everything under way at once, and only when it is told to: what a replay finds must not
+// depend on how fast the drive is.
+class TurnDrive final : public BlockDevice {
  public:
-  explicit BusyDrive(std::unique_ptr<BlockDevice> drive) : drive_(std::move(drive)) {}
+  explicit TurnDrive(std::unique_ptr<BlockDevice> drive) : drive_(std::move(drive)) {}
   std::uint64_t size_bytes() const override { return drive_->size_bytes(); }
   bool submit(BlockRequest request) override {
     const bool taken = drive_->submit(std::move(request));
-    busy_ += taken ? 1 : 0;
+    under_way_ += taken ? 1 : 0;
     return taken;
   }
-  std::vector<BlockDone> drain() override {
-    std::vector<BlockDone> ends = drive_->drain();
-    busy_ -= ends.size();
-    return ends;
-  }
-  void wait(Duration at_most) override { drive_->wait(at_most); }
-  std::uint64_t busy() const { return busy_; }
+  std::vector<BlockDone> drain() override { return std::exchange(ended_, {}); }
+  // For callers that know nothing of turns: opening and closing a log.
+  void wait(Duration) override { end_turn(); }
+  // Waits until all has ended. False: nothing was under way.
+  bool end_turn();
 
  private:
   std::unique_ptr<BlockDevice> drive_;
-  std::uint64_t busy_ = 0;
+  std::uint64_t under_way_ = 0;
+  std::vector<BlockDone> ended_;
 };
 
 class ReplayWorld final {
@@ -54,8 +54,10 @@ class ReplayWorld final {
   // than a replay could get through.
   static Result<std::unique_ptr<ReplayWorld>> open(const Trace& trace, const ReplayOptions& options);
 
-  // Everything that the node, and the drive, have to do is done when this returns.
+  // Everything that the node has to do is done when this returns, as far as it needs no drive.
   void settle();
+  // The same with the drive.
+  void settle_all();
   // As if the process ended and another began: what is resident is written down and forgotten. Errors: what
   // cannot be opened again.
   Result<ReplayRestart> restart();
@@ -85,7 +87,7 @@ class ReplayWorld final {
   InlineExecutor executor_;
   std::unique_ptr<ThinArena> arena_;
   std::unique_ptr<PatternDevice> device_;
-  std::unique_ptr<BusyDrive> drive_;
+  std::unique_ptr<TurnDrive> drive_;
   std::unique_ptr<DiskLog> log_;
   std::unique_ptr<Node> node_;
   FormId form_;

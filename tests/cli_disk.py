@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""`tiercel disk` and `tiercel replay --disk` as a user meets them: a cache that survives its process, looked into, damaged, dropped.
+
+Called with the folder of the built programs. What a log survives is tested in src/disk and by the simulator; this is the command line.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+FAILURES = []
+
+
+def check(condition, *what):
+    if not condition:
+        FAILURES.append(" ".join(map(str, what)))
+        print("FAILED:", *what)
+
+
+def run(*arguments):
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, timeout=120)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def refused(status, word, *arguments):
+    code, out, err = run(*arguments)
+    check(code == status, arguments, "exit status", code, err)
+    check(out == "", arguments, "left on stdout:", out)
+    check(err.count("\n") == 1 and err.startswith(f"tiercel {arguments[0]}: "), arguments, "stderr is not one line:", repr(err))
+    check(word in err, arguments, "is not named:", word, "in", err)
+
+
+def good(*arguments):
+    code, out, err = run(*arguments)
+    check(code == 0 and err == "", arguments, "exit status", code, err)
+    return out
+
+
+def replay(path, *arguments):
+    return json.loads(good("replay", "--json", "--generate", "conversation:300", "--page-bytes", "512", "--disk", path, *arguments) or "{}")
+
+
+def sums(got):
+    check(got["hit_pages"] + sum(got["missed"].values()) == got["pages"], "misses do not add up", got)
+    check(got["verified_pages"] == got["hit_pages"] and got["corrupt_pages"] == 0 and got["wrong"] == [], "not all verified", got)
+    check(0 <= got["disk"]["hit_pages"] <= got["hit_pages"], got)
+
+
+def replays(folder):
+    path = folder / "replay"
+    unlimited = json.loads(good("replay", "--json", "--generate", "conversation:300", "--page-bytes", "512"))
+    small = json.loads(good("replay", "--json", "--generate", "conversation:300", "--page-bytes", "512", "--capacity-pages", "400"))
+    check("disk" not in small and "status" not in small, "fields of a disk that is not there", small)
+    with_disk = replay(path, "--disk-bytes", "64MiB", "--disk-admission", "all", "--capacity-pages", "400")
+    sums(with_disk)
+    check(small["hit_pages"] < with_disk["hit_pages"] == unlimited["hit_pages"], "a large disk hits what unlimited memory hits",
+          small["hit_pages"], with_disk["hit_pages"], unlimited["hit_pages"])
+    check(with_disk["disk"]["hit_pages"] > 0, with_disk)
+    again = replay(path, "--disk-admission", "all", "--capacity-pages", "400")
+    check(again["hit_pages"] == with_disk["hit_pages"], "what an earlier replay left is not hit", again["hit_pages"])
+
+    warm = replay(path, "--disk-admission", "all", "--capacity-pages", "400", "--restart-at", "150")
+    sums(warm)
+    restart = warm["disk"]["restart"]
+    check(warm["hit_pages"] == unlimited["hit_pages"], "a restart loses nothing that was written down", warm["hit_pages"], unlimited["hit_pages"])
+    check(restart["after_requests"] == 150 and restart["left_class_sets"] == 0 and restart["recovered_class_sets"] > 400, restart)
+    for policy in ("write_through_selective", "write_back"):
+        sums(replay(path, "--disk-admission", "all", "--disk-writes", policy, "--capacity-pages", "400", "--restart-at", "150"))
+
+    out = good("replay", "--generate", "conversation:100", "--disk", path, "--status", "--restart-at", "50")
+    for word in ("disk hits", "restart", "oldest page", "budget", "host "):
+        check(word in out, word, "is not in", out)
+
+    refused(2, "--disk", "replay", "--disk-bytes", "1GiB")
+    refused(2, "--disk", "replay", "--restart-at", "3")
+    refused(2, "--restart-at", "replay", "--disk", folder / "x", "--disk-bytes", "64MiB", "--restart-at", "0")
+    refused(2, "--disk-admission", "replay", "--disk", folder / "x", "--disk-bytes", "64MiB", "--disk-admission", "some")
+    refused(2, "--disk-writes", "replay", "--disk", folder / "x", "--disk-bytes", "64MiB", "--disk-writes", "some")
+    refused(1, "no/such", "replay", "--disk", "/no/such/folder/file", "--disk-bytes", "64MiB")
+    refused(1, "x", "replay", "--disk", folder / "x", "--disk-bytes", "16KiB")
+    refused(1, "replay", "replay", "--disk", path, "--disk-bytes", "32MiB")  # another size than it has
+    check(not (folder / "x").exists(), "what did not open leaves no file")
+    return path
+
+
+def looks(path):
+    before = path.read_bytes()
+    report = json.loads(good("disk", "check", "--json", path))
+    check(report["in_order"] and report["closed"] is not None and report["damaged"] == 0, report)
+    check(report["class_sets"] > 0 and report["verified"] >= report["class_sets"] and len(report["namespaces"]) == 1, report)
+    out = good("disk", "check", path)
+    check(out.endswith("in order\n") and "superblocks" in out and "\033" not in out, out)
+    quick = json.loads(good("disk", "check", "--quick", "--json", path))
+    check(quick["class_sets"] == report["class_sets"] and quick["verified"] <= report["verified"], quick)
+    spaces = json.loads(good("disk", "ls", "--json", path))
+    check(len(spaces) == 1 and spaces[0]["class_sets"] == report["class_sets"] and "replay" in spaces[0]["text"], spaces)
+    check("replay" in good("disk", "ls", path), "ls names the namespace")
+    status = json.loads(good("disk", "status", "--json", path))
+    check(status["class_sets"] == report["class_sets"], status)
+    check("regions" in good("disk", "status", path), "status")
+    check(path.read_bytes() == before, "nothing was changed")
+    for command in ("check", "ls", "status"):
+        refused(1, "nowhere", "disk", command, "nowhere")
+        refused(2, "PATH", "disk", command)
+    refused(2, "subcommand", "disk")
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"something else" * 100_000)
+        file.flush()
+        was = Path(file.name).read_bytes()
+        for command in ("check", "ls", "status"):
+            refused(1, "", "disk", command, file.name)
+        check(Path(file.name).read_bytes() == was, "what is no cache is left as it is")
+    for arguments in (("disk", "--help"), ("disk", "check", "--help"), ("disk", "drop", "--help")):
+        check("Examples" in good(*arguments), arguments)
+
+
+def flip(path, at):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 4]))
+
+
+def damage(path):
+    """One bit of a record that a cache would find."""
+    whole = path.read_bytes()
+    report = json.loads(good("disk", "check", "--json", path))
+    records = [at for at in range(0, len(whole), 4096) if whole[at:at + 8] == b"TIERCREC"]
+    check(len(records) >= report["class_sets"], "records on the drive:", len(records))
+    found = None
+    for at in reversed(records[-20:]):  # the newest: most of them would be found
+        flip(path, at + 300)
+        code, out, err = run("disk", "check", "--json", path)
+        check(code in (0, 3) and err == "", "a bit is damage or nothing, never an error:", code, err)
+        if code == 3:
+            found = json.loads(out)
+            break
+        flip(path, at + 300)
+    check(found is not None, "no bit was found that matters")
+    if found:
+        check(not found["in_order"] and found["damaged_found"] == 1 and len(found["damages"]) >= 1, found)
+        code, out, err = run("disk", "check", path)
+        check(code == 3 and "DAMAGED" in out and err == "", code, out, err)
+        flip(path, at + 300)
+    check(path.read_bytes() == whole, "as it was")
+
+
+def drop(path):
+    refused(2, "--namespace", "disk", "drop", path)
+    refused(2, "none has", "disk", "drop", path, "--namespace", "no such text")
+    number = json.loads(good("disk", "ls", "--json", path))[0]["number"]
+    out = good("disk", "drop", path, "--namespace", number)
+    check(out.startswith(f"dropped: namespace {number}"), out)
+    check(json.loads(good("disk", "ls", "--json", path))[0]["class_sets"] == 0, "nothing of it is left")
+    good("disk", "check", path)
+    good("disk", "drop", path, "--namespace", "replay")
+
+
+def in_use(folder):
+    """A second process is told who has the file; SIGTERM closes the cache in order."""
+    path = folder / "busy"
+    first = subprocess.Popen([PROGRAM, "replay", "--generate", "conversation:40000", "--capacity-pages", "2000", "--disk", str(path),
+                              "--disk-bytes", "64MiB"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    end = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    said = ""
+    while str(first.pid) not in said and time.monotonic() < end and first.poll() is None:
+        code, out, said = run("disk", "ls", path)
+        time.sleep(0.02)
+    check(code == 1 and out == "" and str(first.pid) in said, "the second process is told the first's number:", code, said)
+    time.sleep(0.3)
+    first.send_signal(signal.SIGTERM)
+    out, err = first.communicate(timeout=60)
+    check(first.returncode == 143 and out == b"" and err.count(b"\n") == 1 and b"written down" in err, "SIGTERM:", first.returncode, out, err)
+    report = json.loads(good("disk", "check", "--json", path))
+    check(report["in_order"] and report["closed"] and report["class_sets"] > 0, report)
+
+
+if __name__ == "__main__":
+    PROGRAM = str(Path(sys.argv[1]) / "tiercel")
+    with tempfile.TemporaryDirectory() as name:
+        cache = replays(Path(name))
+        looks(cache)
+        damage(cache)
+        drop(cache)
+        in_use(Path(name))
+    if FAILURES:
+        sys.exit(f"{len(FAILURES)} checks failed")
+    print("disk: all checks passed")
