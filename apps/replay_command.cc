@@ -27,7 +27,7 @@ constexpr const char* kExamples = R"(Examples:
   tiercel replay
   tiercel replay --trace trace.jsonl --config config.json --snapshots branch --host-bytes 200GiB
   tiercel replay --generate synthetic:2000:7 --policy s3fifo --capacity-pages 5000 --bound --json
-  tiercel replay --host-bytes 8GiB --disk /var/tmp/cache --disk-bytes 4GiB --restart-at 6000 --status
+  tiercel replay --host-bytes 8GiB --disk cache.tiercel --disk-bytes 4GiB --restart-at 6000 --status
 With --disk the disk tier is real: --disk-bytes counts bytes on the drive, and of each record only its header and
 --page-bytes are written, so a small file stands for a large drive. What earlier replays left there is cleared first.
 Exit status: 0; 1 when a file was refused, a page came back wrong or the sums do not add up; 2 when the command

@@ -5,7 +5,8 @@ each row has a field, and where the code's default is a plain value the row begi
 import re
 import sources
 
-STRUCTS = {"NodeOptions": "src/node/options.h", "SpaceOptions": "src/memory/space.h"}
+STRUCTS = {"NodeOptions": "src/node/options.h", "SpaceOptions": "src/memory/space.h",
+           "DiskTierOptions": "src/node/options.h", "DiskLogOptions": "src/disk/disk_options.h"}
 DOCUMENT = "docs/guide/defaults.md"
 FIELD = re.compile(r"^\s*[\w:<>]+(?:\s[\w:<>]+)*\s+(\w+)(?:\s*=\s*([^;]+))?;", re.M)
 UNITS = {10: "KiB", 20: "MiB", 30: "GiB"}

@@ -4,10 +4,13 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <map>
+#include <string>
 #include <vector>
 
 #include <tiercel/tiercel.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "capi/test_fuzz_input.h"
@@ -23,15 +26,34 @@ constexpr std::uint64_t kSlots = 8, kRecordBytes = 256, kCallsMax = 64;
 using Input = tiercel::capi::FuzzInput;
 using tiercel::capi::sized;
 
+// One small file, made anew for each input that wants it.
+const char* disk_path() {
+  static const std::string path =
+      (std::filesystem::temp_directory_path() / ("tiercel-abi-fuzz." + std::to_string(::getpid()))).string();
+  return path.c_str();
+}
+tiercel_disk_options small_disk() {
+  auto disk = sized<tiercel_disk_options>();
+  disk.path = disk_path();
+  disk.bytes = 4 << 20;
+  disk.index_entries = 4096;
+  disk.prefetch_threshold_tokens = 1;
+  disk.admission = TIERCEL_ADMIT_ALL;
+  return disk;
+}
+
 class Caller {
  public:
   explicit Caller(Input& input) : input_(input) { open(); }
-  ~Caller() { close(); }
+  ~Caller() {
+    close();
+    ::unlink(disk_path());
+  }
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
 
   void call() {
-    switch (input_.u8() % 14) {
+    switch (input_.u8() % 16) {
       case 0:
         return import();
       case 1:
@@ -58,6 +80,10 @@ class Caller {
         return suspension();
       case 12:
         return keys();
+      case 13:
+        return lower();
+      case 14:
+        return disk_words();
       default:
         drive();
     }
@@ -65,6 +91,10 @@ class Caller {
 
  private:
   static void must(tiercel_status status) { TIERCEL_CHECK(status == TIERCEL_OK); }
+  // A disk that was written down records no removal any more.
+  void must_hold(tiercel_status status) const {
+    TIERCEL_CHECK(status == TIERCEL_OK || (opened_with_disk_ && !has_disk_ && status == TIERCEL_UNAVAILABLE));
+  }
   tiercel_key key() {
     tiercel_key out{};
     out.bytes[0] = static_cast<std::uint8_t>(input_.u8() % 8);
@@ -78,7 +108,20 @@ class Caller {
     options.index_pages_max = options.history_entries = options.advice_entries = 64;
     options.threading = TIERCEL_THREADING_CALLER;
     options.memory_kind = input_.u8() % 4 == 0 ? TIERCEL_MEMORY_SHARED : TIERCEL_MEMORY_ANONYMOUS;
+    if (input_.u8() % 2 == 0) options.disk = &disk_;
+    auto refused = sized<tiercel_node_options>();
+    refused.host_bytes = 1 << 20;
+    tiercel_disk_options odd = disk_;
+    odd.path = "/dev/null/nothing";
+    input_.fill(odd.region_bytes);
+    input_.fill(odd.prefetch_share);
+    odd.admission = input_.number32();
+    odd.write_policy = input_.number32();
+    refused.disk = &odd;
+    TIERCEL_CHECK(tiercel_node_open(&refused, &node_, nullptr) != TIERCEL_OK);
+    if (options.disk != nullptr) options.host_bytes = 8 << 20;  // and its index
     must(tiercel_node_open(&options, &node_, nullptr));
+    has_disk_ = opened_with_disk_ = options.disk != nullptr;
     must(tiercel_session_open(node_, nullptr, &session_, nullptr));
     tiercel_spec* spec = nullptr;
     must(tiercel_spec_from_json(kSpec, sizeof kSpec - 1, 0, &spec, nullptr));
@@ -170,6 +213,7 @@ class Caller {
     options.after_event = input_.number();
     options.deadline_ns = input_.number();
     options.cq = cq_;
+    if (has_disk_) options.tell_lower = input_.u8() % 2;
     std::array<tiercel_outcome, 4> outcomes{};
     if (reserve) {
       tiercel_reservation_release(reservation_);
@@ -193,6 +237,8 @@ class Caller {
     options.request = input_.number();
     options.keys = keys.data();
     options.key_count = input_.u8() % 5;
+    options.may_promote = input_.u8() % 2;
+    options.deadline_ns = input_.number();
     options.first_page = input_.number();
     options.held = held;
     options.held_count = input_.u8() % 3;
@@ -204,7 +250,10 @@ class Caller {
     advice.pages = input_.number();
     advice.multiple_of = input_.number();
     std::uint64_t lengths[4], count = 0;
-    must(tiercel_snapshot_advice(ticket_, &advice, lengths, 4, &count, nullptr));
+    const tiercel_status pending = tiercel_snapshot_advice(ticket_, &advice, lengths, 4, &count, nullptr);
+    TIERCEL_CHECK(pending == TIERCEL_OK || (has_disk_ && pending == TIERCEL_UNAVAILABLE));
+    if (input_.u8() % 2 == 0) static_cast<void>(tiercel_ticket_wait(ticket_, 1'000'000'000, nullptr));
+    static_cast<void>(tiercel_ticket_resident(ticket_, input_.u8() % 5, lengths, 4, &count, nullptr));
   }
 
   void load() {
@@ -278,6 +327,44 @@ class Caller {
     std::uint64_t count = 0;
     static_cast<void>(tiercel_load_outcomes(one, input_.number(), outcomes, 4, &count, nullptr));
     static_cast<void>(tiercel_store_outcomes(one, outcomes, 4, &count, nullptr));
+    auto brought = sized<tiercel_prefetch_result>();
+    static_cast<void>(tiercel_prefetch_result_read(one, &brought, nullptr));
+    tiercel_miss misses[2];
+    static_cast<void>(tiercel_prefetch_reasons(one, misses, 2, &count, nullptr));
+  }
+
+  void lower() {
+    std::array<tiercel_key, 4> keys{};
+    for (tiercel_key& k : keys) k = key();
+    const std::uint64_t held[2] = {input_.number(), input_.number()};
+    auto options = sized<tiercel_prefetch_options>();
+    options.request = input_.number();
+    options.keys = keys.data();
+    options.key_count = input_.u8() % 5;
+    options.deadline_ns = input_.number();
+    options.first_page = input_.number();
+    options.held = held;
+    options.held_count = input_.u8() % 3;
+    options.policy = input_.u8() % 5;
+    options.cq = cq_;
+    tiercel_operation* made = nullptr;
+    const tiercel_status status = tiercel_prefetch(ns_, &options, &made, nullptr);
+    TIERCEL_CHECK(has_disk_ || status != TIERCEL_OK);
+    if (status == TIERCEL_OK) begun(made);
+  }
+  void disk_words() {
+    auto stats = sized<tiercel_disk_stats>();
+    TIERCEL_CHECK(tiercel_disk_stats_read(node_, &stats, nullptr) ==
+                  (opened_with_disk_ ? TIERCEL_OK : TIERCEL_UNSUPPORTED));
+    char text[64];
+    std::uint64_t count = 0;
+    must(tiercel_status_text(node_, text, sizeof text, &count, nullptr));
+    if (input_.u8() % 2 == 0) static_cast<void>(tiercel_flush(node_, 1'000'000, nullptr));
+    if (input_.u8() % 8 != 0) return;
+    auto report = sized<tiercel_write_down>();
+    TIERCEL_CHECK(tiercel_node_write_down(node_, 1'000'000'000, &report, nullptr) ==
+                  (has_disk_ ? TIERCEL_OK : TIERCEL_UNSUPPORTED));
+    has_disk_ = false;
   }
 
   void pages() {
@@ -286,7 +373,7 @@ class Caller {
     must(tiercel_why(ns_, &k, &state, nullptr));
     switch (input_.u8() % 9) {
       case 0:
-        return must(tiercel_remove(ns_, &k, 1, nullptr));
+        return must_hold(tiercel_remove(ns_, &k, 1, nullptr));
       case 1:
         return static_cast<void>(tiercel_pin(ns_, &k, 1, input_.number(), nullptr));
       case 2:
@@ -294,11 +381,11 @@ class Caller {
       case 3:
         return must(tiercel_touch(ns_, &k, 1, input_.number(), nullptr));
       case 4:
-        return must(tiercel_invalidate(ns_, nullptr));
+        return must_hold(tiercel_invalidate(ns_, nullptr));
       case 5:
         return static_cast<void>(tiercel_clear(input_.number32(), ns_, nullptr, input_.number32(), nullptr));
       case 6:
-        return must(tiercel_set_weights_epoch(form_, input_.number() % 2, nullptr));
+        return must_hold(tiercel_set_weights_epoch(form_, input_.number() % 2, nullptr));
       case 7:
         return must(tiercel_request_abort(session_, input_.number(), nullptr));
       default:
@@ -400,6 +487,8 @@ class Caller {
   }
 
   Input& input_;
+  tiercel_disk_options disk_ = small_disk();
+  bool has_disk_ = false, opened_with_disk_ = false;
   std::array<std::array<std::uint8_t, kSlots * kRecordBytes>, 2> memory_{};
   tiercel_node* node_ = nullptr;
   tiercel_session* session_ = nullptr;
