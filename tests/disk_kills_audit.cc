@@ -84,6 +84,9 @@ void Victim::audit_epoch() {
 
 void Victim::audit_log() {
   audit_epoch();
+  evicted_.clear();
+  // Removals that were too many to be kept one by one take others with them.
+  if (cache_->log->stats().removals_folded != 0) book_.clearing_form = book_.last.load();
   promises_.next_number({});  // what is promised from here on is younger than every removal
   const std::vector<DiskLog::SpaceView> views = cache_->log->spaces();
   std::vector<Digest> roots;
@@ -119,8 +122,9 @@ void Victim::audit_space(std::uint32_t space, DiskSpaceId id) {
     cache_->log->find_chain(id, 0, keys, presence);
     for (std::size_t i = 0; i < keys.size(); ++i) found[tree_.chains[chain][i]] |= presence[i];
   }
-  // Removals that were too many to be kept one by one take others with them.
-  const bool folded = cache_->log->stats().removals_folded != 0;
+  // A region that is about to be begun anew: its class-sets leave the index first.
+  for (const DiskEvent& event : cache_->log->drain_events())
+    if (event.kind == DiskEvent::Kind::kEvicted) evicted_.insert(event.name);
   for (std::uint32_t page = 0; page < kPages; ++page)
     for (std::uint32_t cls = 0; cls < kClasses; ++cls) {
       const bool there = (found[page] >> cls & 1) != 0;
@@ -128,7 +132,8 @@ void Victim::audit_space(std::uint32_t space, DiskSpaceId id) {
       if (promised.durable > promises_.perhaps_gone(space, page) && !there &&
           promises_.may_be_evicted(space, page, cls))
         book_.count(Count::kEvictedSets);
-      if (!promises_.must_be_there(space, page, cls) || folded) continue;
+      if (!promises_.must_be_there(space, page, cls)) continue;
+      if (evicted_.contains({id, keys_[space][page], ClassId(static_cast<std::uint16_t>(cls))})) continue;
       if (!there)
         fail(fmt::format(
             "{} was promised durable at {} (in region {}, not begun anew since) and is not there; "
@@ -199,6 +204,7 @@ void Victim::audit_reads(std::uint32_t space, DiskSpaceId id) {
     }
     if (cache_->log->poll() == 0) cache_->mortal->wait(std::chrono::milliseconds(1));
     for (const DiskEvent& event : cache_->log->drain_events()) {
+      if (event.kind == DiskEvent::Kind::kEvicted) evicted_.insert(event.name);
       const auto at = reads.find(event.read);
       if (event.kind != DiskEvent::Kind::kRead || at == reads.end()) continue;
       const Read& read = at->second;

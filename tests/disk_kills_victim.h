@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,6 +86,7 @@ class Victim final {
   std::array<std::vector<Key>, kSpaces> keys_;                 // of this epoch
   std::array<DiskSpaceId, kSpaces> disk_spaces_;               // 0: the log has no name for it
   std::array<std::array<Presence, kPages>, kSpaces> found_{};  // by the last audit
+  std::set<DiskName> evicted_;                                     // while the last audit went on
   std::map<OperationId, Store> stores_;
   std::vector<bool> slot_busy_;
   std::map<OperationId, LoadResult> loaded_;
