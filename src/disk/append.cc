@@ -78,9 +78,13 @@ void DiskLog::State::enqueue(disk::Queued item) {
   item.at = ++last_at;
   if (item.descriptor.born == 0) item.descriptor.born = item.at;
   gathered_blocks += item.descriptor.blocks;
+  note_gathered(item);
+  gathered.push_back(std::move(item));
+}
+
+void DiskLog::State::note_gathered(const disk::Queued& item) {
   const bool control = item.descriptor.kind != disk::EntryKind::kClassSet;
   gathered_lowest = std::min({gathered_lowest, item.at, control ? item.descriptor.born : item.at});
-  gathered.push_back(std::move(item));
 }
 
 bool DiskLog::State::log_control(Descriptor descriptor, std::shared_ptr<std::vector<std::byte>> payload) {

@@ -86,8 +86,12 @@ void Check::check_images(const disk::Superblock& superblock) {
     part.there = !status.ok() || !disk::is_blank(block);
     if (!part.there) continue;
     // Apart from the opening: it reads only the one that it needs.
-    const auto apart = std::make_unique<disk::Recovery>(io_);
+    auto apart = std::make_unique<disk::Recovery>(io_);
     const Status loaded = apart->load_image_alone(superblock, slot);
+    if (io_.gave_up()) {
+      [[maybe_unused]] disk::Recovery* const kept = apart.release();  // reads may be under way into it
+      return;
+    }
     if (!loaded.ok()) part.damage = loaded.message;
   }
 }

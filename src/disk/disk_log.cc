@@ -247,8 +247,8 @@ bool DiskLog::State::has_work() const {
   const bool can_write = is_open || ready;
   const bool evicting = preparing && (preparing->stage == Stage::kErase || preparing->stage == Stage::kSweep);
   const bool copying = checkpoint && checkpoint->under_way == 0 && checkpoint->flush == 0;
-  return (!gathered.empty() && going.empty() && can_write) || (!again.empty() && can_write) || evicting ||
-         copying || sweep_from.has_value() || (!flushing && flush_wanted > flushes_begun);
+  return was_blocked || (!gathered.empty() && going.empty() && can_write) || (!again.empty() && can_write) ||
+         evicting || copying || sweep_from.has_value() || (!flushing && flush_wanted > flushes_begun);
 }
 
 std::size_t DiskLog::State::poll() {
@@ -258,6 +258,7 @@ std::size_t DiskLog::State::poll() {
   if (!drive.down() && drive.blocks_writes())
     lose_unwritten({Code::kResourceExhausted, "disk: no space on the drive"});
   was_down = drive.down();
+  was_blocked = drive.blocks_writes();
   things += write_again();
   if (open_region() == nullptr && !gathered.empty()) open_next();
   const bool soon = !gathered.empty() && soon_at >= gathered.front().at;

@@ -55,21 +55,31 @@ void DriveIo::read_all(std::span<Range> ranges) {
 void DriveIo::read_once(std::span<Range*> ranges) {
   const std::uint64_t first_id = last_id_ + 1;
   last_id_ += ranges.size();
+  kept_.assign(ranges.size(), {});
   std::size_t begun = 0, ended = 0;
   while (ended < ranges.size()) {
     if (gave_up_) return;
     while (begun < ranges.size() && begun - ended < kReadsAtOnce) {
+      const Range& range = *ranges[begun];
+      MutableByteView into = range.into;
+      if (!range.stays) {
+        kept_[begun].resize(into.size());
+        into = kept_[begun];
+      }
       BlockRequest request;
       request.id = first_id + begun;
-      request.offset = ranges[begun]->offset;
-      request.pieces = {{ranges[begun]->into.data(), ranges[begun]->into.size()}};
+      request.offset = range.offset;
+      request.pieces = {{into.data(), into.size()}};
       if (!drive_.submit(std::move(request))) break;
-      read_bytes_ += ranges[begun]->into.size();
+      read_bytes_ += into.size();
       ++begun;
     }
     for (BlockDone& done : wait_for_ends()) {
-      TIERCEL_CHECK(done.id >= first_id && done.id <= last_id_);
-      ranges[done.id - first_id]->status = std::move(done.status);
+      if (done.id < first_id || done.id > last_id_) continue;  // of an earlier user, who gave up
+      const std::size_t i = done.id - first_id;
+      std::copy(kept_[i].begin(), kept_[i].end(), ranges[i]->into.begin());
+      kept_[i] = {};
+      ranges[i]->status = std::move(done.status);
       ++ended;
     }
   }
@@ -80,14 +90,16 @@ Status DriveIo::run(BlockRequest request) {
   request.id = ++last_id_;
   while (!drive_.submit(request))
     if (wait_for_ends().empty()) return no_answer();
-  const std::vector<BlockDone> ends = wait_for_ends();
-  if (ends.empty()) return no_answer();
-  TIERCEL_CHECK(ends.size() == 1 && ends.front().id == last_id_);
-  return ends.front().status;
+  for (;;) {
+    const std::vector<BlockDone> ends = wait_for_ends();
+    if (ends.empty()) return no_answer();
+    for (const BlockDone& done : ends)
+      if (done.id == last_id_) return done.status;
+  }
 }
 
 Status DriveIo::read(std::uint64_t offset, MutableByteView into) {
-  Range range{offset, into, {}};
+  Range range{offset, into, {}, false};
   read_all({&range, 1});
   return range.status;
 }
@@ -96,9 +108,8 @@ Status DriveIo::write(std::uint64_t offset, ByteView bytes) {
   BlockRequest request;
   request.work = BlockWork::kWrite;
   request.offset = offset;
-  // The drive only reads what it writes.
-  request.pieces = {
-      {const_cast<std::byte*>(bytes.data()), bytes.size()}};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  kept_.assign(1, std::vector<std::byte>(bytes.begin(), bytes.end()));
+  request.pieces = {{kept_.front().data(), kept_.front().size()}};
   written_bytes_ += bytes.size();
   return run(std::move(request));
 }

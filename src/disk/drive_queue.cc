@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
+#include "disk/drive_io.h"
 
 namespace tiercel::disk {
 namespace {
@@ -18,6 +18,7 @@ DriveQueue::DriveQueue(BlockDevice& drive, const Clock& clock, const DiskLogOpti
       clock_(clock),
       options_(options),
       stats_(stats),
+      last_id_(DriveIo::first_id(clock)),
       retry_wait_(options.retry_after),
       no_space_wait_(options.retry_after),
       looked_at_(kBlockBytes) {}
@@ -43,7 +44,7 @@ bool DriveQueue::try_start(BlockRequest request, Then then) { return !down_ && s
 
 void DriveQueue::end(const BlockDone& done) {
   const auto found = ops_.find(done.id);
-  TIERCEL_CHECK(found != ops_.end());
+  if (found == ops_.end()) return;  // of an earlier user of the drive, who gave up
   const Op op = std::move(found->second);
   ops_.erase(found);
   judge(op.work, done.status);

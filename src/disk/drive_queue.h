@@ -64,7 +64,7 @@ class DriveQueue final {
   const Clock& clock_;
   const DiskLogOptions& options_;
   DiskStats& stats_;
-  std::uint64_t last_id_ = 0;
+  std::uint64_t last_id_;
   std::map<std::uint64_t, Op> ops_;  // ascending: the oldest first
   std::deque<Waiting> waiting_;
   std::array<std::uint32_t, 3> failures_{};  // in a row, by work

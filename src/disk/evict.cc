@@ -147,10 +147,7 @@ std::size_t DiskLog::State::reinsert_some() {
   }
   if (p.next < p.entries.size() || p.reinserting != 0) return things;
   // The old copies stay until the new ones are durable.
-  if (p.reinserted_at > durable_at) {
-    soon_at = std::max(soon_at, p.reinserted_at);
-    return things;
-  }
+  if (!reinserted_are_durable()) return things;
   p.next = 0;
   p.stage = disk::Preparing::Stage::kErase;
   return things + 1;
@@ -190,7 +187,28 @@ void DiskLog::State::reinsert_read(const Descriptor& d, std::shared_ptr<std::vec
   item.payload = std::move(bytes);
   spend(d.blocks * kBlockBytes);
   enqueue(std::move(item));
-  preparing->reinserted_at = last_at;
+}
+
+// By segments, not by numbers: a removal with an old number may wait for this very region. So may what is
+// gathered when no region is open: that leaves with its old region after all.
+bool DiskLog::State::reinserted_are_durable() {
+  if (open_region() == nullptr && !ready) drop_gathered_reinserts();
+  if (std::any_of(gathered.begin(), gathered.end(), [](const auto& item) { return item.reinserted; }))
+    return false;
+  const auto reinserts = [](const auto& item) { return item.second.reinserts; };
+  if (std::any_of(going.begin(), going.end(), reinserts)) return false;
+  if (std::none_of(written.begin(), written.end(), reinserts)) return true;
+  std::uint64_t& flush = preparing->flush;
+  if (flush == 0 || std::max(last_good_flush, last_bad_flush) >= flush) flush = want_flush();
+  return false;
+}
+
+void DiskLog::State::drop_gathered_reinserts() {
+  for (const disk::Queued& item : gathered)
+    if (item.reinserted) gathered_blocks -= item.descriptor.blocks;
+  std::erase_if(gathered, [](const disk::Queued& item) { return item.reinserted; });
+  gathered_lowest = UINT64_MAX;
+  for (const disk::Queued& item : gathered) note_gathered(item);
 }
 
 // ---- what a removal leaves behind ----

@@ -86,7 +86,7 @@ Status Recovery::recover(const Superblock& superblock, bool tolerant) {
   if (Status status = claim(superblock.geometry); !status.ok()) return status;
   if (superblock.image)
     if (Status status = load_any_image(); !status.ok()) return status;
-  read_regions();
+  if (!io_.gave_up()) read_regions();
   if (Status status = readable(); !status.ok()) return status;
   order_regions();
   drop_stale(image_life_);
@@ -120,6 +120,7 @@ Status Recovery::load_any_image() {
   for (const auto& [slot, least, most] : tries) {
     if (s.image_sequence == 0 && slot != *s.image) break;
     if (load_image(static_cast<std::uint32_t>(slot), least, most).ok()) return {};
+    if (io_.gave_up()) return {};  // recover() tells
     ++found_.counts.images_damaged;
     found_.image_from_at = 0;
     image_life_ = 0;
@@ -184,9 +185,9 @@ Status Recovery::load_table(const ImageHeader& header, std::uint64_t offset, Byt
   const std::uint64_t whole = layout.table_bytes / kBlockBytes * kBlockBytes;
   for (std::uint64_t at = 0; at < whole; at += kImageChunkBytes) {
     const std::uint64_t length = std::min(kImageChunkBytes, whole - at);
-    ranges.push_back({offset + at, found_.index->image_for_load(at, length), {}});
+    ranges.push_back({offset + at, found_.index->image_for_load(at, length), {}, true});
   }
-  if (whole < layout.table_bytes) ranges.push_back({offset + whole, rest, {}});
+  if (whole < layout.table_bytes) ranges.push_back({offset + whole, rest, {}, false});
   io_.read_all(ranges);
   for (const DriveIo::Range& range : ranges)
     if (!range.status.ok()) return range.status;
@@ -216,8 +217,10 @@ void Recovery::read_regions() {
     const std::uint32_t count = std::min(kAtOnce, regions - first);
     std::vector<DriveIo::Range> ranges;
     for (std::uint32_t i = 0; i < count; ++i)
-      ranges.push_back(
-          {region_offset(first + i), MutableByteView(fronts).subspan(i * kFrontBytes, kFrontBytes), {}});
+      ranges.push_back({region_offset(first + i),
+                        MutableByteView(fronts).subspan(i * kFrontBytes, kFrontBytes),
+                        {},
+                        false});
     io_.read_all(ranges);
     for (std::uint32_t i = 0; i < count; ++i) {
       RegionFound& region = found_.regions[first + i];

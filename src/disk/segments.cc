@@ -63,6 +63,7 @@ void DiskLog::State::close_gathered() {
     Descriptor& d = item.descriptor;
     if (d.blocks != 0) d.block = block;
     block += d.blocks;
+    segment.reinserts = segment.reinserts || item.reinserted;
     if (is_class_set(d)) {
       region.oldest_born = std::min(region.oldest_born, d.born);
     } else {
@@ -131,7 +132,6 @@ void DiskLog::State::write(std::uint64_t id, Segment& segment) {
   ++stats.segments;
   spend(segment.directory.size());
   segment.stage = Segment::Stage::kWriting;
-  if(getenv("DBG"))fprintf(stderr,"write seg %lu region %u life %lu block %u+%u first %lu n %zu durable %lu\n",id,segment.region,regions[segment.region].life,segment.block,segment.blocks,segment.first_at,segment.entries.size(),durable_at);//DBG
   ++writing;
   drive.start(std::move(request), [this, id](const Status& status) { ended(id, status); });
 }
@@ -141,7 +141,6 @@ void DiskLog::State::ended(std::uint64_t id, const Status& status) {
   TIERCEL_CHECK(!node.empty());
   Segment& segment = node.mapped();
   --writing;
-  if(getenv("DBG"))fprintf(stderr,"ended seg %lu %s doomed %d\n",id,status.to_string().c_str(),segment.doomed);//DBG
   Filling* const filling = filling_of(segment.region);
   TIERCEL_CHECK(filling != nullptr && filling->under_way > 0);
   --filling->under_way;

@@ -48,6 +48,7 @@ struct Segment {
   enum class Stage : std::uint8_t { kWaiting, kWriting, kWritten };
   Stage stage = Stage::kWaiting;
   bool doomed = false;  // a segment before it failed: lost when it ends
+  bool reinserts = false;
   std::uint32_t region = 0;
   std::uint32_t block = 0, blocks = 0;  // of the region
   std::uint64_t first_at = 0;
@@ -97,9 +98,8 @@ struct Preparing {
   bool evicts = false;
   std::vector<Descriptor> entries;  // of the footer
   std::size_t next = 0;             // of entries, or the bucket
-  std::uint64_t reinserting = 0;    // reads and segments under way
+  std::uint64_t reinserting = 0;    // reads under way
   std::uint64_t reinserted_bytes = 0;
-  std::uint64_t reinserted_at = 0;  // all of them are durable at it
   std::uint64_t life = 0;
   std::uint64_t flush = 0;
 };
@@ -154,6 +154,7 @@ struct DiskLog::State {
   DiskVerdict judge(const DiskEntry& entry, DiskOffer offer, std::uint64_t blocks);
   bool is_there(const DiskName& name) const;
   void enqueue(disk::Queued queued);
+  void note_gathered(const disk::Queued& queued);
   // An entry that is no class-set. False: no room for it now.
   bool log_control(Descriptor descriptor, std::shared_ptr<std::vector<std::byte>> payload);
   bool log_name(DiskSpaceId space);
@@ -213,6 +214,8 @@ struct DiskLog::State {
   std::size_t reinsert_some();
   bool worth_reinserting(const Descriptor& descriptor) const;
   void reinsert(const Descriptor& descriptor);
+  bool reinserted_are_durable();
+  void drop_gathered_reinserts();
   void reinsert_read(const Descriptor& descriptor, std::shared_ptr<std::vector<std::byte>> bytes);
   std::size_t sweep_cleared();
   void forget_removals();
@@ -306,8 +309,9 @@ struct DiskLog::State {
   std::optional<std::uint64_t> sweep_from;  // bucket: what a clear killed leaves the index
 
   bool was_down = false;
-  bool closing = false;  // for good: nothing is accepted
-  bool closed = false;   // nothing is begun
+  bool was_blocked = false;  // the last poll() could begin no write
+  bool closing = false;      // for good: nothing is accepted
+  bool closed = false;       // nothing is begun
   std::uint64_t last_append = 0, last_read = 0;
   std::vector<DiskEvent> events;
 };

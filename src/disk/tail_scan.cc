@@ -80,7 +80,10 @@ void TailScan::read() {
     const SegmentHead& head = directory->head;
     epoch_ = head.epoch;
     next_at_ = head.first_at + head.entries;
-    durable_at_ = std::max(durable_at_, head.durable_at);
+    // An opening's mark says nothing of what an earlier one left here and it did not take: that may stand
+    // where its own first segment was lost.
+    std::uint64_t& durable_at = durable_at_[head.epoch];
+    durable_at = std::max(durable_at, head.durable_at);
     block += head.blocks;
     recovery_.found_.last_at = std::max(recovery_.found_.last_at, head.first_at + head.entries);
     chain_.push_back(std::move(*directory));
@@ -95,7 +98,7 @@ TailFound TailScan::accept() {
   for (const Directory& directory : chain_) {
     const SegmentHead& head = directory.head;
     const std::uint64_t end_at = head.first_at + head.entries;  // behind its last entry
-    const Status status = whole(directory, end_at > durable_at_ + 1);
+    const Status status = whole(directory, end_at > durable_at_[head.epoch] + 1);
     if (!status.ok()) {
       tail.refused = {status.message};
       ++recovery_.found_.counts.segments_refused;

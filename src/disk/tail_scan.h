@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,9 +33,9 @@ class TailScan final {
   Recovery& recovery_;
   std::uint32_t region_;
   std::uint64_t life_;
-  std::uint64_t epoch_ = 0;    // of the segment before
-  std::uint64_t next_at_ = 0;  // the next segment's first number, or lower
-  std::uint64_t durable_at_ = 0;
+  std::uint64_t epoch_ = 0;                            // of the segment before
+  std::uint64_t next_at_ = 0;                          // the next segment's first number, or lower
+  std::map<std::uint64_t, std::uint64_t> durable_at_;  // by opening: what it wrote up to there is whole
   std::vector<Directory> chain_;
   std::string end_;  // why it goes on no further; empty: the region does not
 };
