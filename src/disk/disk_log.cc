@@ -247,8 +247,9 @@ bool DiskLog::State::has_work() const {
   const bool can_write = is_open || ready;
   const bool evicting = preparing && (preparing->stage == Stage::kErase || preparing->stage == Stage::kSweep);
   const bool copying = checkpoint && checkpoint->under_way == 0 && checkpoint->flush == 0;
-  return was_blocked || (!gathered.empty() && going.empty() && can_write) || (!again.empty() && can_write) ||
-         evicting || copying || sweep_from.has_value() || (!flushing && flush_wanted > flushes_begun);
+  return was_blocked || went_on || (!gathered.empty() && going.empty() && can_write) ||
+         (!again.empty() && can_write) || evicting || copying || sweep_from.has_value() ||
+         (!flushing && flush_wanted > flushes_begun);
 }
 
 std::size_t DiskLog::State::poll() {
@@ -270,6 +271,7 @@ std::size_t DiskLog::State::poll() {
   things += checkpoint_step();
   things += sweep_cleared();
   things += flush_when_due();
+  went_on = things != 0;
   return things;
 }
 

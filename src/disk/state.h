@@ -310,6 +310,7 @@ struct DiskLog::State {
 
   bool was_down = false;
   bool was_blocked = false;  // the last poll() could begin no write
+  bool went_on = false;      // it did something: there may be more
   bool closing = false;      // for good: nothing is accepted
   bool closed = false;       // nothing is begun
   std::uint64_t last_append = 0, last_read = 0;
