@@ -60,7 +60,8 @@ std::optional<DiskSet> any_set(DiskScene& scene, bool to_append) {
   const std::size_t form = scene.spaces[scene.book.pages()[*page].space].form;
   const std::uint64_t classes = scene.scenario.forms[form].classes.size();
   scene.view.touched.push_back(*page);
-  return DiskSet{*page, ClassId(static_cast<std::uint16_t>(scene.prng.below(classes)))};
+  const std::uint64_t cls = scene.scenario.uniform ? 0 : scene.prng.below(classes);
+  return DiskSet{*page, ClassId(static_cast<std::uint16_t>(cls))};
 }
 
 void note_verdict(DiskScene& scene, DiskVerdict verdict) {
@@ -199,7 +200,7 @@ std::string settle_log(DiskScene& scene) {
   if (fair) scene.drive->restless();
   if (status.ok() && scene.log->durable_at() < at)
     scene.complain("disk_durable", fmt::format("settle({}) ended well at {}", at, scene.log->durable_at()));
-  if (fair && !was_failing && !status.ok() && !scene.drive->power_is_off())
+  if (fair && !was_failing && !scene.log->down() && !status.ok() && !scene.drive->power_is_off())
     scene.complain("disk_liveness", "settle on a calm drive: " + status.to_string());
   scene.coverage.hit(status.ok() ? "disk_settled" : "disk_not_settled");
   return "settle";
@@ -233,6 +234,14 @@ std::string trouble(DiskScene& scene) {
 }
 
 std::string arm_power_failure(DiskScene& scene) {
+  if (scene.prng.chance(0.5)) {
+    const bool header = scene.prng.chance(0.4);
+    const std::uint64_t operations = scene.prng.below(8);
+    scene.drive->power_fails_after_write(scene.log->geometry().regions_offset, header, operations);
+    scene.view.note +=
+        fmt::format(" {} operations after {}", operations, header ? "a header" : "an image or superblock");
+    return "arm_power_failure";
+  }
   const std::uint64_t operations = scene.prng.below(24);
   scene.drive->power_fails_in(operations);
   scene.view.note += fmt::format(" in {} operations", operations);
@@ -289,7 +298,7 @@ bool start_disk_read(DiskScene& scene, const DiskSet& set) {
 std::string act_on_disk(DiskScene& scene) {
   const double removals = scene.scenario.removals;
   const double troubles = scene.scenario.troubled ? 0.01 : 0;
-  const double crashes = scene.scenario.crashes ? 0.008 : 0;
+  const double crashes = scene.scenario.crashes ? (scene.scenario.uniform ? 0.03 : 0.01) : 0;
   const std::array<Weighted, 14> table = {{{0.28, append_some},
                                            {0.12, read_one},
                                            {0.04, touch},

@@ -220,11 +220,16 @@ std::optional<DiskBook::Wrong> DiskBook::judge_found(const Found& found) const {
   return std::nullopt;
 }
 
-std::optional<DiskBook::Wrong> DiskBook::judge_missing(const Found& found) const {
+std::optional<DiskBook::Wrong> DiskBook::judge_missing(const Found& found,
+                                                       const std::vector<std::size_t>& unsure) const {
   for (const auto& [set, numbers] : sets_) {
     const auto number = owed(numbers);
     if (!number || !surely_alive(*number)) continue;
+    const bool was_removed = std::any_of(unsure.begin(), unsure.end(), [&](std::size_t each) {
+      return removals_[each].order > appends_[*number].order && covers(removals_[each], set.page);
+    });
     const auto there = found.find(set);
+    if (there == found.end() && was_removed) continue;
     if (there == found.end())
       return Wrong{"disk_durable",
                    fmt::format("opened: page {} class {}: append {} (at {}) was durable and is not there",
@@ -240,8 +245,9 @@ std::optional<DiskBook::Wrong> DiskBook::judge_missing(const Found& found) const
 std::optional<DiskBook::Wrong> DiskBook::opened(const Found& found, bool judge, std::uint64_t durable_at) {
   if (judge) {
     if (auto wrong = judge_found(found)) return wrong;
+    const std::vector<std::size_t> unsure = unsure_;
     settle_removals(found);
-    if (auto wrong = judge_missing(found)) return wrong;
+    if (auto wrong = judge_missing(found, unsure)) return wrong;
   }
   for (const auto& [set, numbers] : sets_) {
     const auto there = found.find(set);

@@ -123,7 +123,9 @@ class DiskBook final {
   void hold(const DiskRemoval& removal);
   std::optional<Wrong> judge_found(const Found& found) const;
   void settle_removals(const Found& found);
-  std::optional<Wrong> judge_missing(const Found& found) const;
+  // `unsure`: removals that were in effect before and may have been lost. What they reached may have left
+  // with its region unseen.
+  std::optional<Wrong> judge_missing(const Found& found, const std::vector<std::size_t>& unsure) const;
   // The newest append that must be found unless a removal says otherwise; nothing: none must.
   std::optional<std::size_t> owed(const std::vector<std::size_t>& numbers) const;
 

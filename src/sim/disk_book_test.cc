@@ -71,12 +71,20 @@ TEST_F(DiskBookTest, ARemovalThatTookEffectAtAnOpeningHoldsEverAfter) {
   EXPECT_EQ(opened({{set(0), first}}), "disk_stale");
 }
 
-TEST_F(DiskBookTest, ALostRemovalIsLostForAllThatItWouldReach) {
-  const std::size_t first = write(0, 1);
-  write(1, 2);
+TEST_F(DiskBookTest, WhatALostRemovalReachedMayBeGoneAndIsGoneForGood) {
+  const std::size_t first = write(0, 1), second = write(1, 2);
   book_.durable(2);
   book_.removed(Scope::kSpace, 0, 3);
-  EXPECT_EQ(opened({{set(0), first}}), "disk_durable");
+  EXPECT_EQ(opened({{set(0), first}}), "");
+  EXPECT_EQ(opened({{set(0), first}, {set(1), second}}), "disk_found");
+}
+
+TEST_F(DiskBookTest, WhatIsFoundAgainAfterALostRemovalIsOwed) {
+  const std::size_t first = write(0, 1);
+  book_.durable(1);
+  book_.removed(Scope::kSpace, 0, 2);
+  EXPECT_EQ(opened({{set(0), first}}), "");
+  EXPECT_EQ(opened({}), "disk_durable");
 }
 
 TEST_F(DiskBookTest, WhatWasEvictedMayComeBackOnceAndNoMore) {

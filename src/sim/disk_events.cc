@@ -89,7 +89,7 @@ void evicted(DiskScene& scene, const DiskEvent& event) {
 }  // namespace
 
 std::uint64_t failures(const DiskScene& scene) {
-  return scene.drive->counts().failed + scene.log->stats().trips;
+  return scene.drive->counts().failed + scene.drive->counts().stalled + scene.log->stats().trips;
 }
 
 void collect_disk_events(DiskScene& scene) {

@@ -65,11 +65,12 @@ bool end_log(DiskScene& scene, DiskEnd end) {
   }
   if (end == DiskEnd::kClosed) {
     if (fair) scene.drive->calm();
+    if (scene.scenario.crashes && scene.prng.chance(0.3)) scene.drive->power_fails_in(scene.prng.below(16));
     const bool was_failing = failures(scene) != 0;
     const Status status = scene.log->close(seconds(fair ? 120 : 5));
     clean = status.ok();
     scene.view.note += fmt::format(" close: {}", status.ok() ? "ok" : status.message);
-    if (fair && !was_failing && !clean && !scene.drive->power_is_off())
+    if (fair && !was_failing && !scene.log->down() && !clean && !scene.drive->power_is_off())
       scene.complain("disk_liveness", "close on a calm drive: " + status.to_string());
     if (clean) {
       collect_disk_events(scene);
@@ -88,7 +89,7 @@ void open_spaces(DiskScene& scene) {
     const auto known = std::find_if(scene.spaces.begin(), scene.spaces.end(), [&](const DiskSpace& each) {
       return each.name.root == view.name.root && each.name.form == view.name.form;
     });
-    if (known == scene.spaces.end() || known->name.text != view.name.text)
+    if (known == scene.spaces.end() || (known->name.text != view.name.text && !view.name.text.empty()))
       scene.complain("disk_found", fmt::format("namespace {} is none that was opened", view.id.value()));
   }
   for (DiskSpace& space : scene.spaces) {
@@ -185,6 +186,7 @@ void judge_opened(DiskScene& scene) {
   scene.view.note += fmt::format(" {} found", found.size());
   if (!found.empty()) scene.coverage.hit("disk_recovered");
   note_recovery(scene);
+  scene.view.found = std::move(found);
 }
 
 // Nobody can tell what a lying drive has made of the superblocks: then a new log begins.
@@ -209,7 +211,9 @@ bool try_open(DiskScene& scene, bool fair) {
     return true;
   }
   scene.view.note += " open: " + log.error().to_string();
-  if (scene.drive->under_way() != 0) scene.complain("disk_drive", "open failed with operations under way");
+  // Memory that a stalling drive does not give back is left to it.
+  if (scene.drive->under_way() != 0 && scene.drive->counts().stalled == 0)
+    scene.complain("disk_drive", "open failed with operations under way");
   if (const auto& misuse = scene.drive->misuse()) scene.complain("disk_drive", *misuse);
   if (scene.drive->power_is_off()) {
     scene.coverage.hit("disk_power_failed_in_recovery");
@@ -239,7 +243,7 @@ std::string open_disk_log(DiskScene& scene) {
   if (scene.drive == nullptr) new_drive(scene, std::vector<std::byte>(scene.scenario.drive_bytes));
   scene.read_only = false;
   for (int attempt = 0; scene.log == nullptr; ++attempt) {
-    const bool fair = attempt >= 2 || scene.prng.chance(1.0);
+    const bool fair = attempt >= 2 || scene.prng.chance(0.7);
     if (fair) scene.drive->calm();
     if (attempt < 2 && scene.scenario.crashes && scene.prng.chance(0.25))
       scene.drive->power_fails_in(scene.prng.below(12));

@@ -49,6 +49,9 @@ class DiskRun final {
     if (options_.trace)
       fmt::print("{} {}:{} (at {} us)\n", number, scene_.view.action, scene_.view.note,
                  scene_.clock.now() / std::chrono::microseconds(1));
+    if (options_.trace)
+      for (const auto& [set, of] : scene_.view.found)
+        fmt::print("  found page {} class {} append {}\n", set.page, set.cls.value(), of);
     return ask_disk_checkers(scene_);
   }
 

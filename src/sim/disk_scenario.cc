@@ -94,6 +94,17 @@ DiskScenario make_disk_scenario(std::string_view spec, std::uint64_t seed) {
   scenario.removals = removals[prng.below(4)];
   scenario.pages_max = prng.between(20, 120);
   choose_options(scenario, prng);
+  scenario.uniform = prng.chance(0.2);
+  if (scenario.uniform) {
+    scenario.spaces = 1;
+    scenario.forms.erase(scenario.forms.begin());
+    scenario.options.segment_bytes = 16384;
+    scenario.options.segments_in_flight = static_cast<std::uint32_t>(prng.between(3, 6));
+  }
+  if (prng.chance(0.3)) {  // much is written before it is flushed
+    scenario.options.flush_bytes = 1 << 20;
+    scenario.options.flush_after = std::chrono::seconds(5);
+  }
   choose_nature(scenario, prng);
   // Superblocks, two images of about 140 KiB, and the regions.
   scenario.drive_bytes = (std::uint64_t{512} << 10) + prng.between(4, 14) * scenario.options.region_bytes;

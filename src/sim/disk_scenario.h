@@ -30,6 +30,7 @@ struct DiskScenario {
   std::uint64_t drive_bytes = 0;
   DriveNature nature;
   bool troubled = false;   // errors, stalls and absences of the drive
+  bool uniform = false;    // one namespace, one class: every segment is as long as the other
   bool crashes = false;    // else only orderly ends
   double removals = 0.03;  // share of steps
   std::uint64_t pages_max = 60;

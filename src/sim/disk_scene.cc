@@ -39,6 +39,8 @@ DiskScene::DiskScene(DiskScenario of, std::uint64_t number)
   }
 }
 
+DiskScene::~DiskScene() { log.reset(); }
+
 const ClassForm& DiskScene::class_form(const DiskSet& set) const {
   return scenario.forms[spaces[book.pages()[set.page].space].form].classes[set.cls.value()];
 }

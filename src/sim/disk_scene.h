@@ -67,11 +67,13 @@ struct DiskStepView {
   std::vector<ReadSeen> reads;
   std::vector<std::size_t> touched;  // pages
   std::uint64_t events = 0;
+  DiskBook::Found found;   // by an opening
   bool all_pages = false;  // the checkers look at every page, not only at some
 };
 
 struct DiskScene {
   DiskScene(DiskScenario of, std::uint64_t seed);
+  ~DiskScene();  // the log before what it may still write from
   DiskScene(const DiskScene&) = delete;
   DiskScene& operator=(const DiskScene&) = delete;
 
@@ -132,7 +134,7 @@ enum class DiskEnd : std::uint8_t { kClosed, kDestroyed, kKilled, kPowerFailed }
 std::string reopen_disk_log(DiskScene& scene, DiskEnd end);
 // All that was accepted ends, all that can be found is read. Complains when it does not.
 std::string be_quiet_on_disk(DiskScene& scene);
-// Operations of the drive that failed and times that the tier went down, in this opening.
+// Operations of the drive that failed or stalled and times that the tier went down, in this opening.
 std::uint64_t failures(const DiskScene& scene);
 // Classes found of every page of the path to `page`, from its start.
 std::vector<Presence> find_disk_path(const DiskScene& scene, std::size_t page);

@@ -67,6 +67,11 @@ bool SimDrive::submit(BlockRequest request) {
     ++counts_.writes;
     counts_.written_bytes += bytes;
     operation.bytes = gather(request);
+    if (trap_ && (trap_->one_block ? bytes == kBlockBytes && request.offset >= trap_->offset
+                                   : request.offset < trap_->offset)) {
+      power_fails_in_ = trap_->operations;
+      trap_.reset();
+    }
   }
   operation.request = std::move(request);
   choose_end(operation);
@@ -185,8 +190,13 @@ void SimDrive::end_read(const Operation& operation) {
   std::uint64_t done = 0;
   for (const BlockPiece& piece : operation.request.pieces) {
     const std::uint64_t part = std::min(piece.length, length - done);
-    if (piece.data != nullptr)
+    if (piece.data != nullptr) {
       std::copy_n(content_.begin() + static_cast<std::ptrdiff_t>(from + done), part, piece.data);
+      if (part != 0 && nature_.flip > 0 && prng_.chance(nature_.flip)) {
+        piece.data[prng_.below(part)] ^= std::byte{1};
+        ++counts_.lies;
+      }
+    }
     done += part;
   }
 }

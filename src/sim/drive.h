@@ -31,7 +31,8 @@ struct DriveNature {
   // Lies: acknowledged and not written; written elsewhere; read from elsewhere; bytes that change by
   // themselves.
   double lost = 0, misdirected = 0, misread = 0, rot = 0;
-  bool lies() const { return lost + misdirected + misread + rot > 0; }
+  double flip = 0;  // a bit of what was read changes on its way
+  bool lies() const { return lost + misdirected + misread + rot + flip > 0; }
 };
 
 struct DriveCounts {
@@ -62,6 +63,11 @@ class SimDrive final : public BlockDevice {
   // The power fails at the end of the n-th operation from now (0: now). All that is under way ends
   // `unavailable` then, and so does everything after.
   void power_fails_in(std::uint64_t operations);
+  // So many operations after the next write below `offset` (of superblocks and images) or the next write of
+  // one block (of a region's header) was submitted.
+  void power_fails_after_write(std::uint64_t offset, bool one_block, std::uint64_t operations) {
+    trap_ = Trap{offset, one_block, operations};
+  }
   bool power_is_off() const { return power_off_; }
   // Nothing is lost but what is under way: the process dies, the drive does not.
   void process_dies();
@@ -88,6 +94,11 @@ class SimDrive final : public BlockDevice {
     std::vector<std::byte> bytes;  // of a write, as submitted
     std::uint64_t covers = 0;      // a flush: writes drained before it was submitted
     bool cut = false;              // the power failed under it: its end changes nothing
+  };
+  struct Trap {
+    std::uint64_t offset = 0;
+    bool one_block = false;
+    std::uint64_t operations = 0;
   };
   struct Unflushed {
     std::uint64_t id = 0;  // in order of ends
@@ -119,6 +130,7 @@ class SimDrive final : public BlockDevice {
   std::uint64_t ended_writes_ = 0;
   Time trouble_until_[6] = {};
   std::optional<std::uint64_t> power_fails_in_;
+  std::optional<Trap> trap_;
   bool power_off_ = false;
   bool calm_ = false;
   bool writes_forbidden_ = false;
