@@ -31,6 +31,7 @@ AuditResidence laid_open(const Residence& set, const Space& space) {
   out.copies = set.copies;
   out.session = set.session;
   out.page_visible = set.page != nullptr && set.page->visible;
+  out.from_disk = set.from_disk;
   out.reading = set.reading;
   out.writing = set.disk == DiskState::kWriting;
   return out;

@@ -84,8 +84,9 @@ struct AuditResidence {
   std::uint32_t copies = 0;  // queued or running, that use its slots
   SessionId session;         // who is charged while it is written or quarantined
   bool page_visible = false;
-  bool reading = false;  // its bytes come from the disk
-  bool writing = false;  // the disk still writes from it
+  bool from_disk = false;  // its bytes come from there
+  bool reading = false;    // now
+  bool writing = false;    // the disk still writes from it
 };
 struct AuditTicket {
   TicketId ticket;

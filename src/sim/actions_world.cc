@@ -164,6 +164,12 @@ std::string act(Scene& scene) {
     suspend_or_resume(scene);
     return "resume";
   }
+  // A drive that lies about a removal gives back what was removed, and nobody can know: there none is made.
+  const bool keeps_all = scene.disk != nullptr && scene.scenario.disk->nature.lies();
+  const auto removes = [](const Choice& choice) {
+    return choice.act == remove_page || choice.act == remove_often || choice.act == replace_page ||
+           choice.act == clear_pages || choice.act == next_epoch;
+  };
   if (const Choice* choice = choose_for_disk(scene)) {
     scene.clock.advance(std::chrono::milliseconds(scene.prng.below(20)));
     choice->act(scene);
@@ -176,6 +182,7 @@ std::string act(Scene& scene) {
   for (const Choice& choice : kChoices) {
     if (at < choice.weight) {
       scene.clock.advance(std::chrono::milliseconds(scene.prng.below(20)));
+      if (keeps_all && removes(choice)) return "nothing";
       choice.act(scene);
       return std::string(choice.name);
     }

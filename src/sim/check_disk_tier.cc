@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "sim/checkers.h"
+#include "sim/delivery.h"
 #include "sim/scene_disk.h"
 
 namespace tiercel::sim {
@@ -17,6 +18,7 @@ class DiskTierChecker final : public Checker {
     if (!disk.wrong.empty()) return disk.wrong.front();
     if (const auto& misuse = disk.drive->misuse()) return "the drive: " + *misuse;
     if (auto wrong = check_bytes(scene)) return wrong;
+    if (auto wrong = check_brought(scene)) return wrong;
     if (scene.view.polled)
       if (auto wrong = check_deadlines(scene)) return wrong;
     return scene.view.phase == StepView::Phase::kRunning ? std::nullopt : check_quiet(scene);
@@ -40,6 +42,19 @@ class DiskTierChecker final : public Checker {
     if (now.stats.prefetch_bytes > reading)
       return fmt::format("prefetches are charged {} bytes, {} are being read", now.stats.prefetch_bytes,
                          reading);
+    return std::nullopt;
+  }
+
+  // What came up and is seen is whole, every byte of it, before anybody reads it.
+  static std::optional<std::string> check_brought(const Scene& scene) {
+    for (const Publication& each : publications(scene)) {
+      if (!each.residence->from_disk) continue;
+      const Space& space = scene.spaces[scene.space_of.at(each.page.ns)];
+      if (!scene.stored_computation(space, *each.residence) &&
+          !scene.book.find(each.page)->ever_damaged.contains(each.residence->cls))
+        return fmt::format("class {} of page {} came up and is nobody's whole record",
+                           each.residence->cls.value(), to_hex(each.page.key));
+    }
     return std::nullopt;
   }
 

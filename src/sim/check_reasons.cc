@@ -125,7 +125,8 @@ class ReasonsChecker final : public Checker {
     std::set<Reason> possible = own_reasons(scene, ticket, page);
     if (scene.disk == nullptr) return possible;
     if (possible.contains(Reason::kInFlight)) {  // it may be on its way up, not in
-      possible.insert(Reason::kTooLate);
+      possible.insert({Reason::kTooLate, Reason::kTierDown, Reason::kBelowThreshold, Reason::kNoRoom,
+                       Reason::kTooLarge, Reason::kQuota, Reason::kRateLimited});
       return possible;
     }
     const Space& space = scene.spaces[ticket.space];

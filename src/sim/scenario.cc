@@ -187,10 +187,11 @@ ScenarioDisk choose_disk(Scenario& scenario, std::uint64_t seed) {
   disk.log.flush_after = std::chrono::milliseconds(prng.between(5, 300));
   disk.troubled = prng.chance(0.4);
   disk.crashes = prng.chance(0.7);
+  if (disk.troubled) disk.nature.read_error = disk.nature.write_error = 0.02;
   if (over_lies(scenario.spec)) {
     disk.nature.lost = disk.nature.misdirected = disk.nature.misread = 0.01;
     disk.nature.rot = 0.02;
-    disk.crashes = false;  // after one nobody knows what it lied about: runs of the log alone go there
+    disk.nature.flip = 0.15;
   }
   DiskTierOptions& tier = scenario.options.disk;
   tier.write_policy = static_cast<WritePolicy>(prng.below(3));

@@ -94,17 +94,26 @@ std::optional<std::uint64_t> born_in_log(const Scene& scene, const PageId& page,
 
 Status open_scene_disk(Scene& scene) {
   const ScenarioDisk& scenario = *scene.scenario.disk;
+  const auto blank_drive = [&](std::uint64_t number) {
+    return std::make_unique<SimDrive>(std::vector<std::byte>(scenario.bytes), scene.clock, scenario.nature,
+                                      mix64(scene.seed ^ 0xD15C) + number);
+  };
   if (scene.disk == nullptr) {
     scene.disk = std::make_unique<SceneDisk>();
-    scene.disk->drive = std::make_unique<SimDrive>(std::vector<std::byte>(scenario.bytes), scene.clock,
-                                                   scenario.nature, mix64(scene.seed ^ 0xD15C));
+    scene.disk->drive = blank_drive(0);
   }
-  scene.disk->drive->calm();  // an opening that fails is the business of runs of the log alone
-  auto opened = DiskLog::open(scenario.log, *scene.disk->drive, scene.clock, uuid_of(scene.seed));
-  scene.disk->drive->restless();
-  if (!opened) return opened.error();
-  scene.disk->log = std::move(*opened);
-  return {};
+  constexpr std::uint64_t kTries = 16;
+  for (std::uint64_t tries = 1;; ++tries) {
+    scene.disk->drive->calm();  // an opening that fails is the business of runs of the log alone
+    auto opened = DiskLog::open(scenario.log, *scene.disk->drive, scene.clock, uuid_of(scene.seed));
+    scene.disk->drive->restless();
+    if (opened) {
+      scene.disk->log = std::move(*opened);
+      return {};
+    }
+    if (!scenario.nature.lies() || tries == kTries) return opened.error();
+    scene.disk->drive = blank_drive(tries);  // it lied about what says what it is
+  }
 }
 
 Status restart_scene(Scene& scene, bool power) {

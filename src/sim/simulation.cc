@@ -104,7 +104,7 @@ class Run final {
   // Everything but the drive is lost; the checkers of the new life know nothing of the old one but what the
   // scene has kept of it.
   std::optional<Caught> die_now_and_then() {
-    if (!scene_.scenario.disk->crashes || scene_.disk->unrecorded || !scene_.prng.chance(0.002))
+    if (!scene_.scenario.disk->crashes || scene_.disk->unrecorded || !scene_.prng.chance(0.004))
       return std::nullopt;
     const Status opened = restart_scene(scene_, scene_.prng.chance(0.5));
     if (!opened.ok()) return Caught{"open", scene_.view.step, opened.to_string()};
