@@ -22,9 +22,15 @@ constexpr std::string_view kSuperblockMagic = "TIERCLOG";
 
 std::uint8_t low_byte(std::uint64_t life) { return static_cast<std::uint8_t>(life & 0xFF); }
 
-bool starts_as_superblock(ByteView block) {
+// Whether a block is what a power failure may leave of the first superblock: any of its sectors. Nobody
+// else's bytes look like that.
+bool torn_superblock(ByteView block) {
+  constexpr std::size_t kSector = 512;
   const ByteView magic = as_byte_view(kSuperblockMagic);
-  return std::equal(magic.begin(), magic.end(), block.begin());
+  const ByteView first = block.first(kSector);
+  const std::size_t crc_at = block.size() - sizeof(std::uint32_t);
+  return (is_blank(first) || std::equal(magic.begin(), magic.end(), first.begin())) &&
+         is_blank(block.subspan(kSector, crc_at - kSector));
 }
 
 Status refused(std::string_view what) { return {Code::kFailedPrecondition, fmt::format("disk: {}", what)}; }
@@ -57,12 +63,13 @@ Result<std::optional<Superblock>> Recovery::find_superblock() {
         best->geometry.size_bytes, io_.drive().size_bytes())));
   if (best) return best;
   // A first superblock that did not get whole: the log was never made.
-  for (const std::uint64_t slot : {0, 1}) {
-    const ByteView block = ByteView(front).subspan(slot * kBlockBytes, kBlockBytes);
-    const ByteView other = ByteView(front).subspan((1 - slot) * kBlockBytes, kBlockBytes);
-    if (starts_as_superblock(block) && is_blank(other) && is_blank(ByteView(front).subspan(2 * kBlockBytes)))
+  const auto rest_blank = [&](std::uint64_t slot) {
+    return is_blank(ByteView(front).subspan((1 - slot) * kBlockBytes, kBlockBytes)) &&
+           is_blank(ByteView(front).subspan(2 * kBlockBytes));
+  };
+  for (const std::uint64_t slot : {0, 1})
+    if (rest_blank(slot) && torn_superblock(ByteView(front).subspan(slot * kBlockBytes, kBlockBytes)))
       return std::optional<Superblock>();
-  }
   return tl::unexpected(refused(fmt::format(
       "what is there is no log of ours ({}); left as it is: give another path, or wipe it", why)));
 }

@@ -153,7 +153,8 @@ void DiskLog::State::write_header() {
   request.pieces = {{bytes->data(), bytes->size()}};
   drive.start(std::move(request), [this, bytes](const Status& status) {
     preparing->stage = status.ok() ? disk::Preparing::Stage::kFlushing : disk::Preparing::Stage::kReads;
-    if (status.ok()) preparing->flush = want_flush();
+    const bool wanted = !TIERCEL_FAULT(region_reused_before_header_flush);
+    if (status.ok()) preparing->flush = wanted ? want_flush() : flushes_begun + 1;
   });
 }
 

@@ -259,11 +259,13 @@ void DiskLog::State::cut(std::uint64_t id) {
   const bool was_written = written.contains(id);
   const Segment& first = was_written ? written.at(id) : going.at(id);
   Filling* const filling = filling_of(first.region);
-  TIERCEL_CHECK(filling != nullptr);
+  TIERCEL_CHECK(filling != nullptr || TIERCEL_FAULT(footer_without_flush));
   const std::uint32_t region = first.region;
-  filling->next_block = first.block;
-  filling->entries.resize(first.first_entry);
-  filling->stage = Filling::Stage::kSealed;
+  if (filling != nullptr) {
+    filling->next_block = first.block;
+    filling->entries.resize(first.first_entry);
+    filling->stage = Filling::Stage::kSealed;
+  }
   const Status why{Code::kIoError, "disk: a write before it failed"};
   for (auto it = going.upper_bound(id); it != going.end();) {
     Segment& segment = it->second;

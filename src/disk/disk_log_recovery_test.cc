@@ -1,0 +1,312 @@
+// Opening: images, footers, the end of the log, and what is wrong with each of them.
+#include <gtest/gtest.h>
+
+#include "disk/format.h"
+#include "disk/test_log.h"
+
+namespace tiercel {
+namespace {
+
+class RecoveryTest : public LogTest {
+ protected:
+  RecoveryTest() : LogTest(8 * kMiB) {}
+  void write(std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t i = first; i <= last; ++i) {
+      ASSERT_EQ(append(i).verdict, DiskVerdict::kAccepted) << i;
+      poll_all();
+    }
+    ASSERT_TRUE(log->settle(log->last_at(), kLong).ok());
+    take_events();
+  }
+  void expect_all(std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t i = first; i <= last; ++i) {
+      ASSERT_TRUE(found(i)) << i;
+      expect_bytes(i);
+    }
+  }
+  disk::Superblock superblock() const {
+    std::optional<disk::Superblock> best;
+    for (const std::uint64_t slot : {0, 1}) {
+      const auto parsed = disk::parse_superblock(drive->bytes(slot * kBlockBytes, kBlockBytes));
+      if (parsed && (!best || parsed->sequence > best->sequence)) best = *parsed;
+    }
+    return *best;
+  }
+};
+
+TEST_F(RecoveryTest, AClosedLogIsOpenedFromItsImage) {
+  open();
+  write(1, 100);
+  ASSERT_TRUE(log->close(kLong).ok());
+  EXPECT_TRUE(superblock().closed);
+  EXPECT_EQ(append(101).verdict, DiskVerdict::kTierDown) << "closed";
+  reopen();
+  const DiskStats& s = log->stats();
+  EXPECT_EQ(s.recovered_from_image, 100U);
+  EXPECT_EQ(s.recovered_from_footers, 0U);
+  EXPECT_EQ(s.recovered_class_sets, 100U);
+  EXPECT_FALSE(superblock().closed) << "open again";
+  expect_all(1, 100);
+  write(101, 110);
+  reopen();
+  expect_all(1, 110);
+}
+
+TEST_F(RecoveryTest, WithoutAnImageFootersAndTheEndTellAll) {
+  options.checkpoint_regions = 1000;
+  open();
+  write(1, 100);
+  reopen();
+  const DiskStats& s = log->stats();
+  EXPECT_EQ(s.recovered_from_image, 0U);
+  EXPECT_GT(s.recovered_from_footers, 50U);
+  EXPECT_GT(s.recovered_from_tail, 0U);
+  EXPECT_EQ(s.recovered_class_sets, 100U);
+  expect_all(1, 100);
+}
+
+TEST_F(RecoveryTest, OpeningReadsNoRecordsOfWhatAnImageHas) {
+  options.checkpoint_regions = 2;
+  open();
+  write(1, 200);
+  ASSERT_GT(log->stats().checkpoints, 1U);
+  reopen();
+  EXPECT_EQ(log->stats().recovered_class_sets, 200U);
+  const DiskGeometry g = log->geometry();
+  // An image, two blocks of each region, what three regions' footers or directories take; no more.
+  EXPECT_LT(log->stats().recovery_read_bytes,
+            kMiB + g.image_bytes + g.regions * 2 * kBlockBytes + 4 * g.region_bytes / 2);
+}
+
+TEST_F(RecoveryTest, ADamagedImageIsReplacedByTheOneBeforeItAndFooters) {
+  options.checkpoint_regions = 1;
+  open();
+  write(1, 120);
+  const disk::Superblock s = superblock();
+  ASSERT_TRUE(s.image.has_value());
+  ASSERT_GE(s.image_sequence, 2U);
+  drive->damage(s.geometry.image_offset[*s.image] + kBlockBytes + 100);
+  drive->damage(s.geometry.image_offset[*s.image] + 100);
+  reopen();
+  EXPECT_EQ(log->stats().images_damaged, 1U);
+  EXPECT_GT(log->stats().recovered_from_image, 0U);
+  expect_all(1, 120);
+}
+
+TEST_F(RecoveryTest, WithBothImagesDamagedFootersTellAll) {
+  options.checkpoint_regions = 1;
+  open();
+  write(1, 120);
+  const disk::Superblock s = superblock();
+  for (const std::uint64_t offset : s.geometry.image_offset) drive->damage(offset + 100);
+  reopen();
+  EXPECT_EQ(log->stats().images_damaged, 2U);
+  EXPECT_EQ(log->stats().recovered_from_image, 0U);
+  expect_all(1, 120);
+  ASSERT_TRUE(log->close(kLong).ok());
+  reopen();
+  EXPECT_EQ(log->stats().recovered_from_image, 120U);
+}
+
+TEST_F(RecoveryTest, AnImageIsCopiedWhileTheLogGoesOn) {
+  options.checkpoint_regions = 1;
+  open();
+  write(1, 10);
+  const DiskGeometry g = log->geometry();
+  const auto is_image = [&](const BlockRequest& r) {
+    return r.work == BlockWork::kWrite && r.offset >= g.image_offset[0] && r.offset < g.regions_offset;
+  };
+  int let = 1;  // the first of its writes goes, the others wait
+  drive->held = [&](const BlockRequest& r) { return is_image(r) && --let < 0; };
+  for (std::uint64_t i = 11; i <= 60; ++i) {
+    append(i);
+    log->poll();
+    take_events();
+  }
+  ASSERT_TRUE(log->settle(log->last_at(), kLong).ok());
+  EXPECT_EQ(log->stats().checkpoints, 0U);
+  drive->held = {};
+  poll_all();
+  EXPECT_GE(log->stats().checkpoints, 1U);
+  EXPECT_GE(count(DiskEvent::Kind::kCheckpoint), 1U);
+  reopen();
+  expect_all(1, 60);
+}
+
+TEST_F(RecoveryTest, ADamagedSuperblockIsReplacedByTheOther) {
+  open();
+  write(1, 10);
+  ASSERT_TRUE(log->close(kLong).ok());
+  drive->damage((superblock().sequence & 1) * kBlockBytes + 200);
+  reopen();
+  expect_all(1, 10);
+  write(11, 20);
+  reopen();
+  expect_all(1, 20);
+}
+
+TEST_F(RecoveryTest, EachOpeningGoesOnWhereTheLastOneEnded) {
+  open();
+  for (std::uint64_t opening = 0; opening < 12; ++opening) {
+    write(opening * 5 + 1, opening * 5 + 5);
+    if (opening % 3 == 2) {
+      ASSERT_TRUE(log->close(kLong).ok());
+    }
+    if (opening % 3 == 1)
+      lose_power();
+    else
+      reopen();
+    expect_all(1, opening * 5 + 5);
+  }
+}
+
+TEST_F(RecoveryTest, ShardsOfTwoComputationsAreNoClassSet) {
+  open();
+  write(1, 1);
+  auto set = test_set(space, name, 2, ClassId(0), 2);
+  // The second shard is of another computation, whole in itself.
+  auto header = *parse_header(set->records[1]);
+  header.label.generation = 8;
+  ClassForm form;
+  form.id = ClassId(0);
+  form.layers.resize(test_runs()[0].size());
+  encode_header(header, MutableByteView(set->records[1]).first(header_bytes(form)));
+  const DiskAnswer answer = log->append(set->entry, DiskOffer::kComputed);
+  ASSERT_EQ(answer.verdict, DiskVerdict::kAccepted);
+  memory[answer.append] = std::move(set);
+  poll_all();
+  reopen();
+  EXPECT_TRUE(found(1));
+  EXPECT_FALSE(found(2));
+  EXPECT_EQ(log->stats().tail_segments_refused, 1U);
+}
+
+// What an earlier opening left and this one did not take stays out, even where this one's own first segment
+// is lost and its mark says that everything so far was durable.
+TEST_F(RecoveryTest, TheMarkOfALaterOpeningVouchesForNothingThatItDidNotTake) {
+  open();
+  write(1, 1);
+  append(2);
+  poll_all();
+  const std::uint64_t torn = log->find(name_of(2), true)->offset;
+  drive->damage(torn + 5000);
+  const std::vector<std::byte> left = drive->bytes(torn - kBlockBytes, 3 * kBlockBytes);
+  reopen();
+  ASSERT_FALSE(found(2));
+  append(3);
+  poll_all();
+  ASSERT_EQ(log->find(name_of(3), true)->offset, torn) << "over it";
+  append(4);
+  poll_all();
+  drive->overwrite(torn - kBlockBytes, left);  // the first of the two was lost with the power
+  reopen();
+  EXPECT_TRUE(found(1));
+  EXPECT_FALSE(found(2)) << "it is not whole";
+  EXPECT_FALSE(found(3));
+  EXPECT_FALSE(found(4));
+}
+
+TEST_F(RecoveryTest, AReadErrorWhileOpeningIsNoDamage) {
+  open();
+  write(1, 30);
+  log.reset();
+  const std::uint64_t before = drive->written_bytes;
+  int failures = 3;
+  drive->failure = [&](const BlockRequest& r) -> Status {
+    if (r.work == BlockWork::kRead && failures-- > 0) return {Code::kIoError, "injected"};
+    return {};
+  };
+  open();
+  expect_all(1, 30);
+  log.reset();
+  const std::uint64_t after = drive->written_bytes;
+  EXPECT_GT(after, before);
+  drive->failure = [&](const BlockRequest& r) -> Status {
+    const bool region = r.work == BlockWork::kRead && r.offset >= superblock().geometry.regions_offset;
+    return region ? Status{Code::kIoError, "injected"} : Status{};
+  };
+  const auto failed = DiskLog::open(options, *drive, clock, test_digest(1));
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_EQ(failed.error().code, Code::kIoError);
+  EXPECT_EQ(drive->written_bytes, after) << "nothing was changed";
+  drive->failure = {};
+  open();
+  expect_all(1, 30);
+}
+
+TEST_F(RecoveryTest, ALogOfAnotherVersionIsLeftAlone) {
+  open();
+  write(1, 3);
+  log.reset();
+  for (const std::uint64_t slot : {0, 1}) {
+    std::vector<std::byte> block = drive->bytes(slot * kBlockBytes, kBlockBytes);
+    block[8] = std::byte{99};
+    drive->overwrite(slot * kBlockBytes, block);
+  }
+  const std::uint64_t before = drive->written_bytes;
+  const auto opened = DiskLog::open(options, *drive, clock, test_digest(1));
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, Code::kFailedPrecondition);
+  EXPECT_NE(opened.error().message.find("99"), std::string::npos) << opened.error().message;
+  EXPECT_EQ(drive->written_bytes, before);
+}
+
+TEST_F(RecoveryTest, ReadOnlyFindsAndReadsAndNeverWrites) {
+  options.read_only = true;
+  EXPECT_FALSE(DiskLog::open(options, *drive, clock, test_digest(1)).has_value()) << "there is none";
+  options.read_only = false;
+  open();
+  write(1, 50);
+  log.reset();
+  const std::uint64_t before = drive->written_bytes;
+  const std::size_t operations = drive->done_so_far.size();
+  options.read_only = true;
+  open();
+  EXPECT_EQ(log->open_space(name), space);
+  EXPECT_EQ(log->open_space(test_space(9)).error().code, Code::kUnavailable);
+  EXPECT_EQ(append(60).verdict, DiskVerdict::kTierDown);
+  expect_all(1, 50);
+  clock.advance(kLong);
+  poll_all();
+  EXPECT_TRUE(log->close(kLong).ok());
+  log.reset();
+  EXPECT_EQ(drive->written_bytes, before);
+  for (std::size_t i = operations; i < drive->done_so_far.size(); ++i)
+    EXPECT_EQ(drive->done_so_far[i].work, BlockWork::kRead);
+}
+
+TEST_F(RecoveryTest, AFirstSuperblockThatWasTornIsALogThatWasNeverMade) {
+  open();
+  const std::vector<std::byte> whole = drive->bytes(kBlockBytes, kBlockBytes);
+  log.reset();
+  for (int part = 0; part < 3; ++part) {
+    std::vector<std::byte> torn = whole;
+    if (part == 0) std::fill(torn.begin() + 512, torn.end(), std::byte{0});
+    if (part == 1) std::fill(torn.begin(), torn.end() - 512, std::byte{0});
+    if (part == 2) torn[20] ^= std::byte{1};  // not torn by a power failure, but as far from a log
+    drive = std::make_unique<TestBlockDevice>(8 * kMiB, clock);
+    drive->overwrite(kBlockBytes, torn);
+    reopen();
+    write(1, 2);
+    log.reset();
+  }
+  std::vector<std::byte> foreign(kBlockBytes);
+  foreign[1080] = std::byte{0x53};
+  drive = std::make_unique<TestBlockDevice>(8 * kMiB, clock);
+  drive->overwrite(0, foreign);
+  EXPECT_FALSE(DiskLog::open(options, *drive, clock, test_digest(1)).has_value());
+  EXPECT_EQ(drive->written_bytes, 0U);
+}
+
+TEST_F(RecoveryTest, TheSizeItWasMadeForIsAskedFor) {
+  open();
+  log.reset();
+  TestBlockDevice smaller(4 * kMiB, clock);
+  smaller.overwrite(0, drive->bytes(0, kMiB));
+  const auto opened = DiskLog::open(options, smaller, clock, test_digest(1));
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, Code::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace tiercel
