@@ -295,9 +295,10 @@ void Node::State::pump_promotions() {
 
 // ---- what came ----
 
-// All shards must be of one computation, whatever the drive has made of them.
+// All shards must be of this class-set, and of one computation, whatever the drive has made of them.
 std::optional<std::uint32_t> Node::State::generation_read(const Residence& set) {
-  const Form& form = *space_of(set.ns).form;
+  const Namespace& ns = space_of(set.ns);
+  const Form& form = *ns.form;
   std::optional<std::uint32_t> generation;
   std::vector<std::byte> bytes(form.header_bytes[set.cls.value()]);
   for (const SlotId slot : set.slots) {
@@ -309,6 +310,8 @@ std::optional<std::uint32_t> Node::State::generation_read(const Residence& set) 
     }
     const Result<RecordHeader> header = parse_header(bytes);
     if (!header || (generation && *generation != header->label.generation)) return std::nullopt;
+    if (header->label.key != set.key || header->label.cls != set.cls || header->label.root != ns.root)
+      return std::nullopt;
     generation = header->label.generation;
     if (set.page != nullptr && header->label.external.size != 0) set.page->external = header->label.external;
   }
