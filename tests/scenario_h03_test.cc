@@ -27,7 +27,7 @@ TEST(H03, TheLoadReturnsTheLongestPrefixOfWhichEveryRecordWasRead) {
         if (loss == Loss::kDamaged)
           world.damage(keys[page], ClassId(c));
         else
-          world.node().remove(world.ns(), keys[page]);
+          ASSERT_TRUE(world.node().remove(world.ns(), {&keys[page], 1}).ok());
         const ClassForm& cls = world.form().classes[c];
         const std::uint64_t expected = expected_length(cls, page, loss);
         const LoadResult result = world.load(ticket, 8);
