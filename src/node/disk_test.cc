@@ -269,6 +269,33 @@ TEST(NodeDisk, AFailingDriveIsAMissOfItsOwnAndAnsweredOnce) {
   EXPECT_GE(missed_for(view, Reason::kTierDown), 1);
 }
 
+TEST(NodeDisk, ADriveThatFallsSilentIsAnsweredForWhenTheTierIsDownAndComesBackByItself) {
+  DiskBed bed;
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(4);
+  bed.world->store_pages(keys, {});
+  bed.make_durable();
+  bed.reopen();
+  bed.hold_reads_after(0);
+  const TicketId ticket = bed.world->node().match(bed.query(keys)).value();
+  bed.settle();
+  EXPECT_TRUE(bed.world->view(ticket).pending);
+  bed.clock.advance(bed.log_options.stall_after + std::chrono::milliseconds(1));  // the log's, not the node's
+  bed.settle();
+  const TicketView view = bed.world->view(ticket);
+  EXPECT_FALSE(view.pending);
+  EXPECT_EQ(missed_for(view, Reason::kTierDown), 4);
+  EXPECT_NE(bed.world->node().stats().disk_reading_bytes, 0) << "the drive may still write there";
+  bed.hold_no_more();
+  for (int i = 0; i < 8; ++i) {
+    bed.clock.advance(bed.log_options.retry_after_max);
+    bed.settle();
+  }
+  EXPECT_FALSE(bed.log->down());
+  EXPECT_EQ(bed.world->node().stats().disk_reading_bytes, 0);
+  EXPECT_EQ(bed.world->view(bed.promoted(keys)).length, 4);
+}
+
 TEST(NodeDisk, UnderWriteBackPagesGoDownBeforeTheyAreForgotten) {
   DiskBed bed;
   bed.options.host_bytes = 2 << 20;

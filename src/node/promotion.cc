@@ -426,6 +426,11 @@ std::size_t Node::State::settle_promotions() {
     give_up_promotion(id, Status{Code::kDeadlineExceeded, "its deadline passed before all of it came"});
     ++ended;
   }
+  // A drive that has fallen silent keeps nobody until his deadline.
+  while (world.disk->down() && !promotions.empty()) {
+    give_up_promotion(promotions.begin()->first, Status{Code::kUnavailable, "the disk is down"});
+    ++ended;
+  }
   pump_promotions();
   std::vector<TicketId> ready;
   for (auto& [id, promotion] : promotions) {
