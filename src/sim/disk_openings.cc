@@ -260,6 +260,9 @@ std::string open_disk_log(DiskScene& scene) {
   open_spaces(scene);
   judge_opened(scene);
   scene.drive->restless();
+  // Soon again, while little was written over what the last one left behind.
+  if (scene.scenario.uniform && scene.scenario.crashes && scene.prng.chance(0.4))
+    scene.drive->power_fails_in(scene.prng.below(8));
   return "open";
 }
 

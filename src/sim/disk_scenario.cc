@@ -98,7 +98,7 @@ DiskScenario make_disk_scenario(std::string_view spec, std::uint64_t seed) {
   if (scenario.uniform) {
     scenario.spaces = 1;
     scenario.forms.erase(scenario.forms.begin());
-    scenario.options.segment_bytes = 16384;
+    scenario.options.segment_bytes = 8192;
     scenario.options.segments_in_flight = static_cast<std::uint32_t>(prng.between(3, 6));
   }
   if (prng.chance(0.3)) {  // much is written before it is flushed
