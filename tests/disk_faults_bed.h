@@ -37,11 +37,39 @@ class DeviceAround : public BlockDevice {
   explicit DeviceAround(BlockDevice& inner) : inner_(inner) {}
   std::uint64_t size_bytes() const override { return inner_.size_bytes(); }
   bool submit(BlockRequest request) override { return inner_.submit(std::move(request)); }
-  std::vector<BlockDone> drain() override { return inner_.drain(); }
-  void wait(Duration at_most) override { inner_.wait(at_most); }
+  std::vector<BlockDone> drain() override {
+    std::vector<BlockDone> ends = inner_.drain();
+    std::move(ends_.begin(), ends_.end(), std::back_inserter(ends));
+    ends_.clear();
+    return ends;
+  }
+  void wait(Duration at_most) override {
+    if (ends_.empty()) inner_.wait(at_most);
+  }
 
  protected:
+  // Written when it returns. What ended meanwhile is told by the next drain().
+  bool write_now(std::uint64_t offset, const BlockPiece& piece) {
+    BlockRequest request;
+    request.id = UINT64_MAX;
+    request.work = BlockWork::kWrite;
+    request.offset = offset;
+    request.pieces = {piece};
+    for (bool begun = false;;) {
+      if (!begun) begun = inner_.submit(request);
+      inner_.wait(std::chrono::milliseconds(100));
+      std::optional<bool> good;
+      for (BlockDone& done : inner_.drain()) {
+        if (done.id == UINT64_MAX)
+          good = done.status.ok();
+        else
+          ends_.push_back(std::move(done));
+      }
+      if (good) return *good;
+    }
+  }
   BlockDevice& inner_;
+  std::vector<BlockDone> ends_;  // to be told
 };
 
 // One that is gone, or says nothing at all, as long as the test says so.
@@ -60,8 +88,6 @@ class VanishingDevice final : public DeviceAround {
     std::vector<BlockDone> ends = DeviceAround::drain();
     if (mode != Mode::kSilent)  // what was not answered fails now
       std::move(silent_.begin(), silent_.end(), std::back_inserter(ends)), silent_.clear();
-    std::move(ends_.begin(), ends_.end(), std::back_inserter(ends));
-    ends_.clear();
     return ends;
   }
   void wait(Duration at_most) override {
@@ -73,7 +99,7 @@ class VanishingDevice final : public DeviceAround {
   Mode mode = Mode::kWorks;
 
  private:
-  std::vector<BlockDone> ends_, silent_;
+  std::vector<BlockDone> silent_;
 };
 
 // Writes in steps, one after the other; `after` hears of each.
@@ -83,7 +109,8 @@ class SteppingDevice final : public DeviceAround {
   using DeviceAround::DeviceAround;
 
   bool submit(BlockRequest request) override {
-    if (request.work != BlockWork::kWrite || request.bytes() <= kStepBytes)
+    if (before && request.work == BlockWork::kWrite) before();
+    if (whole || request.work != BlockWork::kWrite || request.bytes() <= kStepBytes)
       return DeviceAround::submit(std::move(request));
     std::vector<std::byte> bytes;
     for (const BlockPiece& piece : request.pieces) {
@@ -94,44 +121,16 @@ class SteppingDevice final : public DeviceAround {
     }
     int step = 0;
     for (std::uint64_t at = 0; at < bytes.size(); at += kStepBytes) {
-      BlockRequest part;
-      part.id = UINT64_MAX;
-      part.work = BlockWork::kWrite;
-      part.offset = request.offset + at;
-      part.pieces = {{bytes.data() + at, std::min(kStepBytes, bytes.size() - at)}};
-      if (!write(std::move(part))) return ends_.push_back({request.id, {Code::kIoError, "a step"}}), true;
+      if (!write_now(request.offset + at, {bytes.data() + at, std::min(kStepBytes, bytes.size() - at)}))
+        return ends_.push_back({request.id, {Code::kIoError, "a step"}}), true;
       if (after) after(++step);
     }
     ends_.push_back({request.id, {}});
     return true;
   }
-  std::vector<BlockDone> drain() override {
-    std::vector<BlockDone> ends = DeviceAround::drain();
-    std::move(ends_.begin(), ends_.end(), std::back_inserter(ends));
-    ends_.clear();
-    return ends;
-  }
-  void wait(Duration at_most) override {
-    if (ends_.empty()) DeviceAround::wait(at_most);
-  }
+  std::function<void()> before;  // a write
   std::function<void(int step)> after;
-
- private:
-  bool write(BlockRequest part) {
-    while (!DeviceAround::submit(part)) inner_.wait(std::chrono::milliseconds(1));
-    for (;;) {
-      inner_.wait(std::chrono::milliseconds(100));
-      bool ended = false, good = false;
-      for (BlockDone& done : DeviceAround::drain()) {
-        if (done.id == UINT64_MAX)
-          ended = true, good = done.status.ok();
-        else
-          ends_.push_back(std::move(done));
-      }
-      if (ended) return good;
-    }
-  }
-  std::vector<BlockDone> ends_;
+  bool whole = false;  // in one step, whatever their length
 };
 
 // A log of small regions on `path`, and a node over it. What it expects it expects in gtest's way, so that a
@@ -159,7 +158,8 @@ class FileBed {
     if (!opened) return opened.error().to_string();
     drive = std::make_unique<OpenedBlockDevice>(std::move(*opened));
     vanishing = std::make_unique<VanishingDevice>(*drive->device);
-    stepping = std::make_unique<SteppingDevice>(*vanishing);
+    if (around) outer = around(*vanishing);
+    stepping = std::make_unique<SteppingDevice>(outer ? *outer : static_cast<BlockDevice&>(*vanishing));
     auto made = DiskLog::open(log_options, *stepping, clock, Digest{std::byte{7}});
     if (!made) return made.error().to_string();
     log = std::move(*made);
@@ -172,6 +172,7 @@ class FileBed {
     world.reset();
     log.reset();
     stepping.reset();
+    outer.reset();
     vanishing.reset();
     drive.reset();
   }
@@ -242,6 +243,8 @@ class FileBed {
   SteadyClock clock;
   std::unique_ptr<OpenedBlockDevice> drive;
   std::unique_ptr<VanishingDevice> vanishing;
+  std::function<std::unique_ptr<BlockDevice>(BlockDevice& inner)> around;  // one more, if it is there
+  std::unique_ptr<BlockDevice> outer;
   std::unique_ptr<SteppingDevice> stepping;
   std::unique_ptr<DiskLog> log;
   std::unique_ptr<TestWorld> world;

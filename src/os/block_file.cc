@@ -26,7 +26,8 @@ namespace {
 constexpr std::uint64_t kStatBlockBytes = 512;
 constexpr std::size_t kLocksTextMax = 4U << 20;
 constexpr unsigned kMode = 0600;
-constexpr int kLockTurns = 200;  // together a second
+constexpr int kLockTurns = 200;       // together a second
+constexpr int kDeadLockTurns = 6000;  // half a minute
 constexpr unsigned kLockTurnMicroseconds = 5000;
 constexpr int kTurns = 4;  // the file was renamed or removed between opening and locking it
 
@@ -174,7 +175,9 @@ class BlockFileOpening {
     const std::string unfinished = options_.path + ".unfinished";
     const auto fd =
         calls_.open(unfinished, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK, kMode);
-    if (!fd) return refused(Code::kUnavailable, fmt::format("cannot be created: {}", error_text(fd.error())));
+    if (!fd)
+      return refused(Code::kUnavailable,
+                     fmt::format("{} cannot be created: {}", unfinished, error_text(fd.error())));
     hold(*fd);
     struct stat made {
     }, now{};
@@ -217,35 +220,44 @@ class BlockFileOpening {
     file_.fd_ = fd;
   }
 
-  // 0: nobody that lives, as far as it can be seen from here.
-  static int owner_of(const struct stat& file) {
+  struct Owner {
+    int process = 0;    // 0: it cannot be seen from here
+    bool dead = false;  // it has ended
+  };
+  static Owner owner_of(const struct stat& file) {
     const auto locks = read_text_file("/proc/locks", kLocksTextMax);
-    const int owner = locks ? lock_owner_in(*locks, major(file.st_dev), minor(file.st_dev), file.st_ino) : 0;
-    if (owner == 0) return 0;
-    const auto text = read_text_file(fmt::format("/proc/{}/stat", owner), kLocksTextMax);
+    Owner owner;
+    if (locks) owner.process = lock_owner_in(*locks, major(file.st_dev), minor(file.st_dev), file.st_ino);
+    if (owner.process == 0) return owner;
+    const auto text = read_text_file(fmt::format("/proc/{}/stat", owner.process), kLocksTextMax);
     const std::size_t name_end = text ? text->rfind(") ") : std::string::npos;
-    if (name_end == std::string::npos || name_end + 2 >= text->size()) return 0;
-    const char state = (*text)[name_end + 2];
-    return state == 'Z' || state == 'X' ? 0 : owner;
+    const bool whole = name_end != std::string::npos && name_end + 2 < text->size();
+    owner.dead = !whole || (*text)[name_end + 2] == 'Z' || (*text)[name_end + 2] == 'X';
+    return owner;
   }
 
   Result<void> lock(const struct stat& file) const {
     int failed = calls_.lock(file_.fd_, !options_.read_only);
-    int owner = failed == EWOULDBLOCK ? owner_of(file) : 0;
-    // The lock of a process that was killed goes when the kernel has ended that process's last operations.
-    for (int turn = 0; failed == EWOULDBLOCK && owner == 0 && turn < kLockTurns; ++turn) {
+    Owner owner;
+    // The lock of a process that was killed goes when the kernel has ended that process's last operations,
+    // which takes seconds when it is busy with something else, such as the blocks of a large file that was
+    // removed.
+    for (int turn = 0; failed == EWOULDBLOCK; ++turn) {
+      owner = owner_of(file);
+      if (turn >= (owner.dead ? kDeadLockTurns : owner.process == 0 ? kLockTurns : 0)) break;
       ::usleep(kLockTurnMicroseconds);
       failed = calls_.lock(file_.fd_, !options_.read_only);
-      owner = failed == EWOULDBLOCK ? owner_of(file) : 0;
     }
     if (failed == 0) return {};
     if (failed != EWOULDBLOCK)
       return refused(Code::kUnavailable, fmt::format("cannot be locked: {}", error_text(failed)));
-    return refused(Code::kFailedPrecondition,
-                   fmt::format("in use by {}; end it, or give this one another path",
-                               owner == 0            ? "another process"
-                               : owner == ::getpid() ? "this process already"
-                                                     : fmt::format("process {}", owner)));
+    return refused(
+        Code::kFailedPrecondition,
+        fmt::format("in use by {}; end it, or give this one another path",
+                    owner.process == 0 ? "another process"
+                    : owner.process == ::getpid()
+                        ? "this process already"
+                        : fmt::format("process {}{}", owner.process, owner.dead ? ", which has ended" : "")));
   }
 
   Result<void> file_size() {
