@@ -3,6 +3,7 @@
 #include <stop_token>
 #include <vector>
 
+#include <fmt/format.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -64,6 +65,8 @@ Status Core::open_all(const CoreOptions& options) {
   const Result<Grant> grant = divide_grant(node_options);
   if (!grant) return grant.error();
   if (Status status = open_arena(options, *grant); !status.ok()) return status;
+  if (log_ != nullptr)
+    if (Status status = reopen_disk(*options.disk); !status.ok()) return status;
   const std::uint64_t seed = options.seed != 0 ? options.seed : random_not_zero();
   if (Status status = open_index(*grant, seed); !status.ok()) return status;
   World world{clock_, *executor_, arena_->extents(), memory_, seed, index_.get(), &*readers_};
@@ -87,14 +90,32 @@ Status Core::open_disk(const CoreDisk& wanted) {
   options.file.progress = wanted.progress;
   auto drive = open_block_device(options);
   if (!drive) return drive.error();
-  drive_ = std::move(drive->device);
+  drive_ = std::make_unique<LateDrive>(std::move(drive->device));
   disk_created_ = drive->created;
-  if (Status status = wake_.watch(drive->end_fd); !status.ok()) return status;
   Digest uuid{};
   TIERCEL_CHECK(::getrandom(uuid.data(), uuid.size(), 0) == static_cast<ssize_t>(uuid.size()));
   auto log = DiskLog::open(wanted.log, *drive_, clock_, uuid);
   if (!log) return log.error();
   log_ = std::move(*log);
+  return {};
+}
+
+// Once more, now that there is an arena: so that it is read into and written from without a detour.
+Status Core::reopen_disk(const CoreDisk& wanted) {
+  BlockDeviceOptions options;
+  options.file.path = wanted.path;
+  options.tuning.memory.push_back(arena_->bytes(arena_->layout().extents));
+  drive_->close();
+  auto drive = open_block_device(options);
+  if (!drive) return drive.error();
+  if (drive->device->size_bytes() != drive_->size_bytes())
+    return {Code::kFailedPrecondition,
+            fmt::format("disk {}: its size changed while it was opened", wanted.path)};
+  disk_text_ = fmt::format("drive     {}: {}, {}\n", wanted.path, block_engine_name(drive->engine),
+                           drive->direct ? "past the page cache" : "through the page cache");
+  for (const std::string& note : drive->notes) disk_text_ += fmt::format("          {}\n", note);
+  if (Status status = wake_.watch(drive->end_fd); !status.ok()) return status;
+  drive_->reopened(std::move(drive->device));
   return {};
 }
 

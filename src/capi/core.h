@@ -17,13 +17,13 @@
 #include "capi/answer.h"
 #include "capi/engine_memory.h"
 #include "capi/executors.h"
+#include "capi/late_drive.h"
 #include "capi/live.h"
 #include "disk/disk_log.h"
 #include "index/compact_index.h"
 #include "index/lease_table.h"
 #include "memory/mapped_arena.h"
 #include "node/node.h"
-#include "os/block_device.h"
 #include "os/clock.h"
 #include "os/processes.h"
 #include "os/thread_annotations.h"
@@ -105,7 +105,8 @@ class Core final {
   void expect(std::uint64_t deadline_ns, Live& live);
   // Work for the drive was begun: the control thread is to look at it now.
   void look_now() { wake_.raise(); }
-  bool disk_open(const Live& live) const;  // not switched off, not written down already
+  bool disk_open(const Live& live) const;                      // not switched off, not written down already
+  const std::string& disk_text() const { return disk_text_; }  // of the drive, for people
   // Null: no disk, or switched off. Requires: the lock is held, the node is not closed.
   const DiskStats* disk_stats() const { return log_ != nullptr ? &log_->stats() : nullptr; }
   // Ends the disk tier. Requires: disk_open().
@@ -127,6 +128,7 @@ class Core final {
   explicit Core(const CoreOptions& options);
   Status open_all(const CoreOptions& options);
   Status open_disk(const CoreDisk& wanted);
+  Status reopen_disk(const CoreDisk& wanted);
   Status open_arena(const CoreOptions& options, const Grant& grant);
   Status open_index(const Grant& grant, std::uint64_t seed);
   static Answer closed();
@@ -148,9 +150,10 @@ class Core final {
   const MappingKind memory_kind_;
   PageKind page_kind_ = PageKind::kUnknown;
   std::optional<MappedArena> arena_;
-  std::unique_ptr<BlockDevice> drive_;  // of the log; reads and writes the arena where it stands
+  std::unique_ptr<LateDrive> drive_;  // of the log; reads and writes the arena where it stands
   std::unique_ptr<DiskLog> log_;
   bool disk_created_ = false;
+  std::string disk_text_;
   std::unique_ptr<CompactIndex> index_;  // in the arena, as the lease table is
   std::optional<LeaseTable> readers_;
   std::unique_ptr<Executor> executor_;

@@ -278,7 +278,7 @@ tiercel_status tiercel_status_text(tiercel_node* node, char* text, uint64_t capa
     TIERCEL_RETURN_UNLESS_OK(check(node));
     std::string out;
     TIERCEL_RETURN_UNLESS_OK(node->core->locked([&](Live& live) -> Answer {
-      out = status_text(live.node->stats(), node->core->disk_stats());
+      out = status_text(live.node->stats(), node->core->disk_stats()) + node->core->disk_text();
       return {};
     }));
     return write_list<char>("status_text", out, text, capacity, count);

@@ -441,7 +441,7 @@ TEST_P(CapiDisk, StatusSaysWhatEachTierHas) {
   TIERCEL_OK_CALL(tiercel_status_text(program.node, text.data(), text.size(), &count, error));
   ASSERT_LE(count, text.size());
   text.resize(count);
-  for (const char* word : {"host", "disk", "regions", "oldest page", "budget", "hits", "missed"})
+  for (const char* word : {"host", "disk", "regions", "oldest page", "budget", "hits", "missed", "drive"})
     EXPECT_NE(text.find(word), std::string::npos) << word << " is not in\n" << text;
 }
 
