@@ -6,6 +6,8 @@
 #include "model/resume.h"
 #include "sim/chain_view.h"
 #include "sim/checkers.h"
+#include "sim/disk_checkers.h"
+#include "sim/disk_scenario.h"
 #include "sim/faults.h"
 #include "sim/simulation.h"
 
@@ -126,8 +128,9 @@ TEST(Scenario, EverySpecHasValidModelsWhoseLayersCanCarryContent) {
 
 TEST(Scenario, FollowsFromTheSeedAlone) {
   for (std::uint64_t seed = 1; seed < 50; ++seed) {
-    const Scenario a = make_scenario(spec_of_seed(seed), seed);
-    const Scenario b = make_scenario(spec_of_seed(seed), seed);
+    const std::string_view spec = spec_names()[seed % spec_names().size()].name;
+    const Scenario a = make_scenario(spec, seed);
+    const Scenario b = make_scenario(spec, seed);
     EXPECT_EQ(a.options.host_bytes, b.options.host_bytes);
     EXPECT_EQ(a.prompt_pages_max, b.prompt_pages_max);
     EXPECT_EQ(a.options.policy, b.options.policy);
@@ -236,13 +239,25 @@ TEST(Simulation, EachSpecRunsCleanAndTwiceTheSame) {
   }
 }
 
+TEST(Simulation, TheDiskLogAloneRunsCleanAndTwiceTheSame) {
+  for (const SpecName& spec : disk_spec_names()) {
+    const RunOptions options{.seed = 5, .steps = 300, .spec = std::string(spec.name), .trace = false};
+    const RunResult one = run(options);
+    EXPECT_FALSE(one.caught.has_value()) << spec.name << ": " << one.caught->message;
+    EXPECT_EQ(one.coverage.to_string(), run(options).coverage.to_string());
+  }
+}
+
 TEST(Faults, AreAtLeastFifteenEachWithACheckerThatExists) {
   EXPECT_GE(faults().size(), 15U);
   const auto checkers = all_checkers();
+  const auto disk = disk_checkers();
   for (const Fault& fault : faults())
-    EXPECT_TRUE(std::any_of(checkers.begin(), checkers.end(), [&](const auto& each) {
-      return each->name() == fault.checker;
-    })) << fault.name;
+    EXPECT_TRUE(std::any_of(checkers.begin(), checkers.end(),
+                            [&](const auto& each) { return each->name() == fault.checker; }) ||
+                std::any_of(disk.begin(), disk.end(),
+                            [&](const DiskChecker& each) { return each.name == fault.checker; }))
+        << fault.name;
 }
 
 }  // namespace
