@@ -63,6 +63,13 @@ Status recover_log(Opening& opening, const DiskLogOptions& options, const disk::
   if (Status status = opening.recovery.recover(superblock, false); !status.ok()) return status;
   if (options.read_only) return {};
   disk::Recovered& found = opening.recovery.found();
+  // What was refused stays refused, whatever a later crash leaves there: the log goes on over a void block.
+  const std::vector<std::byte> nothing(kBlockBytes);
+  for (const disk::TailFound& tail : found.tails) {
+    if (tail.refused.empty()) continue;
+    const std::uint64_t at = opening.recovery.region_offset(tail.region) + tail.next_block * kBlockBytes;
+    if (Status status = opening.io.write(at, nothing); !status.ok()) return status;
+  }
   disk::Superblock next = found.superblock;
   ++next.sequence;
   ++next.epoch;

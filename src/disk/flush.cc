@@ -64,7 +64,7 @@ void DiskLog::State::flushed(const Status& status) {
   flushing = false;
   if (status.ok()) {
     last_good_flush = flushes_begun;
-    std::erase_if(written, [&](const auto& item) { return item.second.ended <= flush_covers_ended; });
+    forget_written();
     durable_now(flush_covers_at);
     return;
   }
@@ -72,6 +72,22 @@ void DiskLog::State::flushed(const Status& status) {
   // now is not taken for written.
   last_bad_flush = flushes_begun;
   while (!written.empty()) cut(written.begin()->first);
+}
+
+// Of each region only from its start on: what stands behind a segment that is not durable is cut with it,
+// should that fail.
+void DiskLog::State::forget_written() {
+  std::map<std::uint32_t, std::uint64_t> first;  // segment of a region that is not durable
+  for (const auto& [id, segment] : going) first.try_emplace(segment.region, id);
+  for (const auto& [id, segment] : written) {
+    if (segment.ended <= flush_covers_ended) continue;
+    std::uint64_t& lowest = first.try_emplace(segment.region, id).first->second;
+    lowest = std::min(lowest, id);
+  }
+  std::erase_if(written, [&](const auto& item) {
+    const auto blocks = first.find(item.second.region);
+    return blocks == first.end() || item.first < blocks->second;
+  });
 }
 
 void DiskLog::State::durable_now(std::uint64_t at) {

@@ -256,6 +256,8 @@ void DiskLog::State::take_back(Segment& segment) {
 // The region ends before that segment: what was placed behind it in the region counts as lost, too, so that
 // what is there can be found again without a footer.
 void DiskLog::State::cut(std::uint64_t id) {
+  // An image on its way may name what goes now.
+  if (checkpoint && checkpoint->stage < disk::Checkpoint::Stage::kSuperblock) checkpoint->failed = true;
   const bool was_written = written.contains(id);
   const Segment& first = was_written ? written.at(id) : going.at(id);
   Filling* const filling = filling_of(first.region);

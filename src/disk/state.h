@@ -193,6 +193,7 @@ struct DiskLog::State {
   std::uint64_t want_flush();          // its number
   std::size_t flush_when_due();
   void flushed(const Status& status);
+  void forget_written();
   void durable_now(std::uint64_t at);
 
   // -- regions.cc: sealing, preparing
@@ -290,7 +291,7 @@ struct DiskLog::State {
   std::uint64_t gathered_lowest = UINT64_MAX;  // as of a segment
   std::vector<disk::Queued> again;             // entries that are no class-sets, to be written again
   std::map<std::uint64_t, Segment> going;      // waiting or being written, oldest first
-  std::map<std::uint64_t, Segment> written;    // not durable yet
+  std::map<std::uint64_t, Segment> written;    // not durable yet, or behind one of its region that is not
   std::uint64_t last_segment = 0, segments_ended = 0;
   std::size_t writing = 0;
   std::uint64_t queued_bytes = 0;
