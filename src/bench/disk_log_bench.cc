@@ -155,29 +155,37 @@ class LogWorld final {
       std::byte* memory;
       double started;
     };
-    std::vector<Read> reads, arrived;
+    std::vector<Read> reads;
+    std::deque<Read> arrived;
     std::size_t started = 0, ended = 0;
     while (ended < operations) {
       while (reads.size() < depth && started < operations) {
         std::byte* const memory = free_.front();
         const std::uint64_t number = next_ - 1 - prng.below(pages);
         const auto id = log_->read(records_.entry(space_, number, memory), true);
-        if (!id && log_->stats().lost == 0) return {Code::kInternal, "read: a page is not there"};
+        if (!id && log_->find(records_.name(space_, number), true)) break;  // as many as can be are under way
+        const DiskStats& stats = log_->stats();
+        if (!id && stats.lost == 0)
+          return {Code::kInternal,
+                  fmt::format("read: page {} of {} is not there; {} are, the drive is {}", number, next_ - 1,
+                              stats.class_sets, stats.down ? "down" : "up")};
         if (!id) continue;  // one that was lost
         free_.pop_front();
         reads.push_back({*id, number, memory, now_nanoseconds()});
         ++started;
       }
-      // While the next ones are read.
-      for (const Read& read : arrived) {
+      // One at a time, while others are read.
+      if (!arrived.empty()) {
+        const Read read = arrived.front();
+        arrived.pop_front();
         if (Status status = records_.verify(read.number, read.memory); !status.ok()) return status;
         samples.add(now_nanoseconds() - read.started);
         free_.push_back(read.memory);
         ++ended;
       }
-      arrived.clear();
-      if (reads.empty()) continue;
-      if (log_->poll() == 0) drive_.device->wait(std::chrono::milliseconds(100));
+      if (reads.empty() && log_->down()) return {Code::kUnavailable, "read: the drive is down"};
+      if (log_->poll() == 0 && arrived.empty() && !reads.empty())
+        drive_.device->wait(std::chrono::milliseconds(100));
       for (const DiskEvent& event : log_->drain_events()) {
         if (event.kind != DiskEvent::Kind::kRead) continue;
         if (!event.status.ok()) return event.status;
@@ -243,7 +251,7 @@ class LogBench final {
     run_.progress(fmt::format("filling a log of {}", format_size(bytes)));
     auto world = LogWorld::open(path, bytes, length, memory_.bytes());
     if (!world) return world.error();
-    const std::uint64_t filled = bytes / 2;
+    const std::uint64_t filled = run_.quick() ? bytes / 4 : bytes / 2;
     if (Status status = (*world)->append(filled); !status.ok()) return status;
     const std::uint64_t moved = run_.size(length < (1U << 20) ? 64U << 20 : 128U << 20, 8U << 20);
     const DriveWork work{BlockWork::kRead, length, filled, memory_.bytes(), depth, moved / length};

@@ -43,7 +43,7 @@ BlockProgress::BlockProgress(BlockWork work, std::uint64_t offset, std::uint64_t
 
 std::optional<BlockRange> BlockProgress::next() const {
   if (failed()) return std::nullopt;
-  if (!again_.empty()) return again_.back();
+  if (!again_.empty()) return again_.back().range;
   if (fresh_ == bytes_) return std::nullopt;
   return work_ == BlockWork::kFlush ? kFlushRange : BlockRange{fresh_, bytes_};
 }
@@ -52,21 +52,24 @@ void BlockProgress::started(BlockRange range) {
   const std::optional<BlockRange> pending = next();
   TIERCEL_CHECK(pending && range.from == pending->from && range.to <= pending->to);
   TIERCEL_CHECK(work_ == BlockWork::kFlush || (range.length() > 0 && range.length() % kBlockBytes == 0));
-  ++under_way_;
+  under_way_.push_back({range, again_.empty() ? 0 : again_.back().fruitless});
   if (again_.empty()) {
     fresh_ = work_ == BlockWork::kFlush ? bytes_ : range.to;
     return;
   }
-  again_.back().from = range.to;
-  if (again_.back().length() == 0) again_.pop_back();
+  again_.back().range.from = range.to;
+  if (again_.back().range.length() == 0) again_.pop_back();
 }
 
 void BlockProgress::ended(BlockRange range, int result) {
-  TIERCEL_CHECK(under_way_ > 0);
-  --under_way_;
+  const auto found = std::find_if(under_way_.begin(), under_way_.end(),
+                                  [&](const Try& each) { return each.range == range; });
+  TIERCEL_CHECK(found != under_way_.end());
+  const Try attempt = *found;
+  under_way_.erase(found);
   if (result < 0) {
     if (passing(-result))
-      fruitless(range, result);
+      fruitless(attempt, result);
     else
       fail(range, -result);
     return;
@@ -85,19 +88,16 @@ void BlockProgress::ended(BlockRange range, int result) {
   }
   const std::uint64_t whole = moved / kBlockBytes * kBlockBytes;
   done_ += whole;
-  if (whole == 0) return fruitless(range, result);
-  fruitless_ = 0;
-  if (whole < range.length()) again_.push_back({range.from + whole, range.to});
+  if (whole == 0) return fruitless(attempt, result);
+  if (whole < range.length()) again_.push_back({{range.from + whole, range.to}, 0});
 }
 
-void BlockProgress::fruitless(BlockRange range, int result) {
-  if (++fruitless_ < kFruitlessMax) {
-    if (work_ == BlockWork::kFlush)
-      fresh_ = 0;
-    else
-      again_.push_back(range);
+void BlockProgress::fruitless(Try attempt, int result) {
+  if (++attempt.fruitless < kFruitlessMax) {
+    again_.push_back(attempt);
     return;
   }
+  const BlockRange range = attempt.range;
   if (result < 0) return fail(range, -result);
   if (!failed())
     status_ = {Code::kIoError, fmt::format("{}: wanted {} bytes, got {} in each of {} attempts; was the file "

@@ -23,8 +23,8 @@ struct BlockRange {
 
 class BlockProgress final {
  public:
-  // Attempts that moved nothing until the operation has failed; any that moves something starts the count
-  // again. So nothing that goes on for ever is waited for for ever.
+  // Attempts at the same bytes, one after the other, that moved nothing until the operation has failed. So
+  // nothing that goes on for ever is waited for for ever.
   static constexpr std::uint32_t kFruitlessMax = 64;
 
   BlockProgress(BlockWork work, std::uint64_t offset, std::uint64_t bytes);
@@ -37,25 +37,28 @@ class BlockProgress final {
   // attempted again. Requires: started.
   void ended(BlockRange range, int result);
   // Nothing is under way and nothing will be: the memory is free, the end can be told.
-  bool over() const { return under_way_ == 0 && (failed() || done_ == bytes_); }
+  bool over() const { return under_way_.empty() && (failed() || done_ == bytes_); }
   bool failed() const { return !status_.ok(); }
   // Errors: io_error; resource_exhausted (no room); unavailable (the device is gone). The first that was
   // seen.
   const Status& status() const { return status_; }
 
  private:
+  struct Try {
+    BlockRange range;
+    std::uint32_t fruitless = 0;  // attempts at it before
+  };
   void fail(BlockRange range, int number);
-  void fruitless(BlockRange range, int result);
+  void fruitless(Try attempt, int result);
   std::string what(BlockRange range) const;
 
   BlockWork work_;
   std::uint64_t offset_;
-  std::uint64_t bytes_;            // 1 for a flush, which is one thing to do
-  std::uint64_t fresh_ = 0;        // never attempted from here on
-  std::uint64_t done_ = 0;         // bytes that are whole
-  std::vector<BlockRange> again_;  // attempted and not done
-  std::uint32_t under_way_ = 0;
-  std::uint32_t fruitless_ = 0;
+  std::uint64_t bytes_;      // 1 for a flush, which is one thing to do
+  std::uint64_t fresh_ = 0;  // never attempted from here on
+  std::uint64_t done_ = 0;   // bytes that are whole
+  std::vector<Try> again_;   // attempted and not done
+  std::vector<Try> under_way_;
   Status status_;
 };
 

@@ -78,6 +78,27 @@ TEST(BlockProgress, AnythingMovedStartsTheCountAgain) {
   EXPECT_TRUE(progress.status().ok());
 }
 
+// Attempts that end at once with nothing, over and over, beside one that takes its time.
+TEST(BlockProgress, OneThatTakesItsTimeIsNotMadeToFailByManyThatMoveNothing) {
+  BlockProgress progress = read_of(8);
+  const BlockRange slow{0, kBlockBytes};
+  progress.started(slow);
+  for (std::uint32_t i = 0; i + 1 < BlockProgress::kFruitlessMax; ++i) {
+    std::vector<BlockRange> quick;
+    for (std::uint64_t block = 1; block < 8; ++block) {
+      const BlockRange range{progress.next()->from, progress.next()->from + kBlockBytes};
+      progress.started(range);
+      quick.push_back(range);
+    }
+    for (const BlockRange& range : quick) progress.ended(range, i % 2 == 0 ? 0 : -EAGAIN);
+    ASSERT_FALSE(progress.failed());
+  }
+  while (progress.next()) progress.ended(start(progress), bytes(kBlockBytes));
+  progress.ended(slow, bytes(kBlockBytes));
+  EXPECT_TRUE(progress.over());
+  EXPECT_TRUE(progress.status().ok());
+}
+
 TEST(BlockProgress, NamesWhatFailedAndWhy) {
   BlockProgress progress(BlockWork::kWrite, kOffset, 2 * kBlockBytes);
   progress.ended(start(progress), bytes(kBlockBytes));

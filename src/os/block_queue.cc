@@ -112,14 +112,16 @@ void BlockQueue::wait(Duration at_most) {
   ::ppoll(&end, 1, &time, nullptr);  // a signal ends it early: the caller asks again
 }
 
-std::optional<BlockQueue::Attempt> BlockQueue::next_of(std::deque<Operation*>& ready, bool bounce) {
+std::optional<BlockQueue::Attempt> BlockQueue::next_of(std::deque<Operation*>& ready, std::uint64_t bounce) {
   Operation* const operation = ready.front();
   const auto pending = operation->progress.next();
   TIERCEL_CHECK(pending.has_value());
+  BlockVectorLimits limits = options_.limits;
+  limits.bounced = bounce;
   Attempt attempt{operation,
                   {operation->request.work, operation->request.offset + pending->from, 0},
-                  BlockVectors(operation->memory, *pending, options_.limits)};
-  if (attempt.vectors.bounces() && !bounce) return std::nullopt;
+                  BlockVectors(operation->memory, *pending, limits)};
+  if (attempt.call.work != BlockWork::kFlush && attempt.vectors.range().length() == 0) return std::nullopt;
   attempt.call.length = attempt.vectors.range().length();
   operation->progress.started(attempt.vectors.range());
   if (!operation->progress.next()) {
@@ -130,7 +132,7 @@ std::optional<BlockQueue::Attempt> BlockQueue::next_of(std::deque<Operation*>& r
   return attempt;
 }
 
-std::optional<BlockQueue::Attempt> BlockQueue::next(bool bounce) {
+std::optional<BlockQueue::Attempt> BlockQueue::next(std::uint64_t bounce) {
   if (stopping_) return std::nullopt;
   const std::size_t all = options_.attempts_max;
   const bool foreground = !foreground_.empty() || foreground_attempts_ != 0;
@@ -144,7 +146,7 @@ std::optional<BlockQueue::Attempt> BlockQueue::next(bool bounce) {
   return std::nullopt;
 }
 
-std::optional<BlockQueue::Attempt> BlockQueue::take(bool bounce) {
+std::optional<BlockQueue::Attempt> BlockQueue::take(std::uint64_t bounce) {
   const MutexLock lock(mutex_);
   return next(bounce);
 }
@@ -153,7 +155,7 @@ std::optional<BlockQueue::Attempt> BlockQueue::wait_and_take() {
   const MutexLock lock(mutex_);
   while (true) {
     if (stopping_) return std::nullopt;
-    if (auto attempt = next(true)) return attempt;
+    if (auto attempt = next(options_.limits.bounced)) return attempt;
     changed_.wait(mutex_);
   }
 }

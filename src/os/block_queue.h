@@ -60,9 +60,9 @@ class BlockQueue final {
     BlockVectors vectors;
     const BlockMemory& memory() const;
   };
-  // The next attempt: of the foreground before the background, which keeps a small share. Without a `bounce`
-  // none that bounces. Nothing: none at the moment.
-  std::optional<Attempt> take(bool bounce) TIERCEL_EXCLUDES(mutex_);
+  // The next attempt: of the foreground before the background, which keeps a small share; with at most so
+  // many bytes that bounce. Nothing: none at the moment.
+  std::optional<Attempt> take(std::uint64_t bounce) TIERCEL_EXCLUDES(mutex_);
   // The same, waiting for one. Nothing: stop() was called.
   std::optional<Attempt> wait_and_take() TIERCEL_EXCLUDES(mutex_);
   void ended(const Attempt& attempt, int result) TIERCEL_EXCLUDES(mutex_);
@@ -71,8 +71,9 @@ class BlockQueue final {
 
  private:
   BlockQueue(BlockQueueOptions options, int end_fd);
-  std::optional<Attempt> next(bool bounce) TIERCEL_REQUIRES(mutex_);
-  std::optional<Attempt> next_of(std::deque<Operation*>& ready, bool bounce) TIERCEL_REQUIRES(mutex_);
+  std::optional<Attempt> next(std::uint64_t bounce) TIERCEL_REQUIRES(mutex_);
+  std::optional<Attempt> next_of(std::deque<Operation*>& ready, std::uint64_t bounce)
+      TIERCEL_REQUIRES(mutex_);
   void tell(std::uint64_t id, Status status) TIERCEL_REQUIRES(mutex_);
   void remove(Operation* operation) TIERCEL_REQUIRES(mutex_);
 

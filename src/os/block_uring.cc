@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -44,11 +43,12 @@ void ring_is_gone() {
 #endif
 }
 
-// The engine's own memory: zeros, what is thrown away, and what bounces in the rest.
+// The engine's own memory: zeros, what is thrown away, and what bounces: for a few attempts many blocks, for
+// many attempts a few, as the last block of a record.
 constexpr std::uint64_t kRoomPart = 256U << 10;
+constexpr std::uint64_t kFewBytes = 16U << 10;
 constexpr std::uint64_t kRoomBytes = 4U << 20;
-constexpr std::size_t kBounces = kRoomBytes / kRoomPart - 2;
-constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+constexpr std::uint64_t kManyAt = 2 * kRoomPart, kFewAt = kRoomBytes - (1U << 20);
 
 constexpr std::uint64_t kRegisteredMax = 1ULL << 30;  // the kernel takes no larger piece
 constexpr std::size_t kRegisteredCountMax = 16384;
@@ -81,7 +81,9 @@ class UringDevice final : public BlockDevice {
  public:
   UringDevice(int fd, std::unique_ptr<BlockQueue> queue, Mapping room, const BlockCalls& calls)
       : fd_(fd), queue_(std::move(queue)), room_(std::move(room)), calls_(calls) {
-    for (std::size_t i = 0; i < kBounces; ++i) bounces_.push_back(i);
+    std::byte* const start = room_.bytes().data();
+    for (std::uint64_t at = kManyAt; at < kFewAt; at += kRoomPart) many_.push_back(start + at);
+    for (std::uint64_t at = kFewAt; at < kRoomBytes; at += kFewBytes) few_.push_back(start + at);
     slots_.resize(queue_->options().attempts_max);
     for (std::size_t i = 0; i < slots_.size(); ++i) free_.push_back(slots_.size() - 1 - i);
   }
@@ -150,7 +152,7 @@ class UringDevice final : public BlockDevice {
   static constexpr std::uint64_t kBell = 0;  // user data; else slot + 1
   struct Slot {
     std::optional<BlockQueue::Attempt> attempt;
-    std::size_t bounce = kNone;
+    std::byte* bounce = nullptr;
   };
 
   Status refused(Code code, std::string_view what, int number) const {
@@ -204,7 +206,7 @@ class UringDevice final : public BlockDevice {
 
   void fill() {
     while (!free_.empty()) {
-      auto attempt = queue_->take(!bounces_.empty());
+      auto attempt = queue_->take(!many_.empty() ? kRoomPart : !few_.empty() ? kFewBytes : 0);
       if (!attempt) return;
       Slot& slot = slots_[free_.back()];
       slot.attempt = std::move(attempt);
@@ -231,13 +233,13 @@ class UringDevice final : public BlockDevice {
   void issue(Slot& slot, std::uint64_t tag) {
     BlockQueue::Attempt& attempt = *slot.attempt;
     const BlockCall& call = attempt.call;
-    if (attempt.vectors.bounces()) {
-      slot.bounce = bounces_.back();
-      bounces_.pop_back();
+    if (const std::uint64_t bounced = attempt.vectors.bounced(); bounced != 0) {
+      std::vector<std::byte*>& free = bounced <= kFewBytes && !few_.empty() ? few_ : many_;
+      slot.bounce = free.back();
+      free.pop_back();
     }
     std::byte* const room = room_.bytes().data();
-    std::byte* const bounce = slot.bounce == kNone ? nullptr : room + (2 + slot.bounce) * kRoomPart;
-    attempt.vectors.place(bounce, call.work == BlockWork::kWrite ? room : room + kRoomPart);
+    attempt.vectors.place(slot.bounce, call.work == BlockWork::kWrite ? room : room + kRoomPart);
     if (call.work == BlockWork::kWrite) attempt.vectors.gather(attempt.memory());
     if (const std::uint64_t allowed = calls_.allowed(call); allowed < call.length)
       attempt.vectors.cut(allowed);
@@ -293,7 +295,8 @@ class UringDevice final : public BlockDevice {
     if (attempt.call.work == BlockWork::kRead && heard > 0)
       attempt.vectors.scatter(attempt.memory(), static_cast<std::uint64_t>(heard));
     queue_->ended(attempt, heard);
-    if (slot.bounce != kNone) bounces_.push_back(std::exchange(slot.bounce, kNone));
+    if (std::byte* const bounce = std::exchange(slot.bounce, nullptr); bounce != nullptr)
+      (bounce >= room_.bytes().data() + kFewAt ? few_ : many_).push_back(bounce);
     slot.attempt.reset();
     free_.push_back(number);
     --under_way_;
@@ -311,7 +314,8 @@ class UringDevice final : public BlockDevice {
   // Of the submitter's thread.
   io_uring ring_{};
   std::vector<Slot> slots_;
-  std::vector<std::size_t> free_, bounces_;
+  std::vector<std::size_t> free_;
+  std::vector<std::byte*> many_, few_;  // where an attempt may bounce
   std::size_t under_way_ = 0;
   bool ringing_ = false;
 };

@@ -91,7 +91,7 @@ void BlockVectors::append(Kind kind, std::byte* data, std::uint64_t length) {
 }
 
 void BlockVectors::place(std::byte* bounce, std::byte* blank) {
-  TIERCEL_CHECK(!bounces() || bounce != nullptr);
+  TIERCEL_CHECK(bounced_ == 0 || bounce != nullptr);
   for (std::size_t i = 0; i < vectors_.size(); ++i) {
     if (kinds_[i] == Kind::kBlank) vectors_[i].iov_base = blank;
     if (kinds_[i] != Kind::kBounce) continue;

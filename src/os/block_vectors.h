@@ -35,7 +35,7 @@ class BlockMemory final {
 struct BlockVectorLimits {
   std::uint64_t alignment = 1;       // that memory must have to be used where it stands
   std::uint64_t bytes = 1U << 20;    // of an attempt
-  std::uint64_t bounced = 1U << 18;  // of those, elsewhere; at least a block
+  std::uint64_t bounced = 1U << 18;  // of those, elsewhere
   std::uint64_t blank = 1U << 18;    // room for what has no memory; at least a block
   std::size_t vectors = 128;
 };
@@ -43,12 +43,13 @@ struct BlockVectorLimits {
 // One attempt's memory, planned; real once placed.
 class BlockVectors final {
  public:
-  // A beginning of `range`, at least one block: as much as the limits allow.
+  // A beginning of `range`: as much as the limits allow; nothing when its first block would have to bounce
+  // and may not.
   BlockVectors(const BlockMemory& memory, BlockRange range, const BlockVectorLimits& limits);
 
   BlockRange range() const { return range_; }
-  bool bounces() const { return bounced_ != 0; }
-  // `bounce`: limits.bounced bytes for this attempt alone, or null when nothing bounces. `blank`:
+  std::uint64_t bounced() const { return bounced_; }
+  // `bounce`: bounced() bytes for this attempt alone. `blank`:
   // limits.blank bytes: zeros for a write; thrown away for a read.
   void place(std::byte* bounce, std::byte* blank);
   // The beginning of `length` bytes only.
