@@ -194,28 +194,20 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
     for (std::uint64_t page = query.first_page; page < view.length; ++page)
       if (Page* at = found[page - query.first_page]; at != nullptr) used_again(*at, query.request);
 
-  const std::uint64_t hit_from = std::max(view.length, query.first_page);
-  const std::uint64_t end = query.first_page + found.size();
-  std::vector<PageView> views(found.size());
-  for (std::uint64_t page = hit_from; page < end; ++page) {
-    const std::size_t i = page - query.first_page;
-    PageView& at = views[i];
-    at = page_view(query.ns, query.keys[i], found[i], request, lower.empty() ? Presence{0} : lower[i]);
-    // Of what the disk has, why it did not come.
-    const bool below = at.own == Reason::kTooLate || at.own == Reason::kTierDown;
-    if (const auto why = ticket.not_brought.find(page);
-        why != ticket.not_brought.end() && below && !at.resident)
-      at.own = why->second;
-    at.presence = presence[i];
-    for (const ClassForm& cls : model.classes)
-      if (cls.is_state() && ticket.held[cls.id.value()] == page + 1)
-        at.presence |= Presence{1} << cls.id.value();
-    at.held = form.required != 0;
-    for (const ClassForm& cls : model.classes)
-      if (cls.required()) at.held = at.held && page < ticket.held[cls.id.value()];
-    if (page < possible) at.forced = forced;
-    if (!at.resident) explain_elsewhere(query, page, at);
+  AnswerSoFar so_far{query, request, found, presence, lower};
+  so_far.possible = possible;
+  so_far.forced = forced;
+  so_far.gap = rule.gap;
+  if (!lower.empty()) {
+    so_far.everywhere = presence;
+    for (std::size_t i = 0; i < lower.size(); ++i) so_far.everywhere[i] |= lower[i];
+    const ResumeAnswer all =
+        restorable(model, ResumeQuery{so_far.everywhere, query.first_page, ticket.held, resume.limit_tokens});
+    so_far.reach = all.longest;
+    rule.gap = all.gap;
   }
+  const std::vector<PageView> views = missed_views(ticket, so_far);
+  const std::uint64_t end = query.first_page + found.size();
   const std::uint64_t end_tokens = end * page_tokens;
   const std::uint64_t tail = query.prompt_tokens > end_tokens ? query.prompt_tokens - end_tokens : 0;
   view.missed = judge(model, Judgement{views, query.first_page, view.length, rule.limit_pages, rule.gap, tail,
@@ -225,6 +217,53 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
     view.missed.push_back(view.missed.front());
   if (view.length > query.first_page) view.hit_tokens = (view.length - query.first_page) * page_tokens;
   for (const Miss& miss : view.missed) view.missed_tokens += miss.tokens;
+}
+
+std::vector<PageView> Node::State::missed_views(const Ticket& ticket, const AnswerSoFar& so_far) const {
+  const MatchQuery& query = so_far.query;
+  const Form& form = *namespaces.at(query.ns)->form;
+  std::vector<PageView> views(so_far.found.size());
+  const std::uint64_t end = query.first_page + so_far.found.size();
+  for (std::uint64_t page = std::max(ticket.view.length, query.first_page); page < end; ++page) {
+    const std::size_t i = page - query.first_page;
+    PageView& at = views[i];
+    at = page_view(query.ns, query.keys[i], so_far.found[i], so_far.request,
+                   so_far.lower.empty() ? Presence{0} : so_far.lower[i]);
+    at.presence = so_far.presence[i];
+    for (const ClassForm& cls : form.form->classes)
+      if (cls.is_state() && ticket.held[cls.id.value()] == page + 1)
+        at.presence |= Presence{1} << cls.id.value();
+    at.held = form.required != 0;
+    for (const ClassForm& cls : form.form->classes)
+      if (cls.required()) at.held = at.held && page < ticket.held[cls.id.value()];
+    if (page < so_far.possible)
+      at.forced = so_far.forced;
+    else if (!so_far.lower.empty())
+      look_below(at, page, ticket, so_far);
+    if (!at.resident) explain_elsewhere(query, page, at);
+  }
+  return views;
+}
+
+// With a disk: what no length of all tiers together reaches lacks something everywhere, and is judged by all
+// of them; the rest could have come, and is missed for what kept it below.
+void Node::State::look_below(PageView& at, std::uint64_t page, const Ticket& ticket,
+                             const AnswerSoFar& so_far) const {
+  const Presence required = namespaces.at(so_far.query.ns)->form->required;
+  const std::size_t i = page - so_far.query.first_page;
+  if (page >= so_far.reach) {
+    const Presence bits = so_far.everywhere[i];
+    at.presence |= bits;
+    at.resident = at.resident || (required != 0 ? (bits & required) == required : bits != 0);
+    return;
+  }
+  Reason kept = world.disk->down() ? Reason::kTierDown : Reason::kTooLate;
+  if (const auto why = ticket.not_brought.find(page); why != ticket.not_brought.end())
+    kept = why->second;
+  else if (!ticket.not_brought.empty())
+    kept = ticket.not_brought.begin()->second;
+  if (at.own == Reason::kTooLate || at.own == Reason::kTierDown) at.own = kept;
+  if (at.resident || at.held) at.forced = so_far.gap < page ? Reason::kAfterGap : kept;
 }
 
 // Residence and, where the page is not resident, its own reason.

@@ -8,7 +8,9 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <unordered_set>
+#include <vector>
 
 #include "base/ids.h"
 #include "disk/disk_log.h"
@@ -55,6 +57,23 @@ struct Promotion {
   std::set<std::pair<std::uint64_t, ClassId>> lost;  // that this promotion does not ask for again
   std::optional<Status> ending;                      // cancelled, timed out
   bool told = false;  // its caller knows that it is pending, and waits for a completion
+};
+
+struct Page;
+struct Request;
+
+// What an answer is made of, on the way to its reasons.
+struct AnswerSoFar {
+  const MatchQuery& query;
+  const Request* request = nullptr;
+  std::span<Page* const> found;
+  std::span<const Presence> presence;  // in the host tier
+  std::span<const Presence> lower;     // on the disk; empty: there is none
+  std::uint64_t possible = 0;          // longest length of the host tier, before thresholds and bounds
+  Reason forced = Reason::kLimit;      // of pages below it
+  std::uint64_t gap = 0;               // of the host tier
+  std::vector<Presence> everywhere;    // in any tier
+  std::uint64_t reach = 0;             // longest length of all tiers together
 };
 
 // A store that wants to hear of the disk.

@@ -503,11 +503,11 @@ struct Node::State {
   Ticket& new_ticket(const MatchQuery& query);
   Presence visible_presence(const MatchQuery& query, const Request* request, const Key& key,
                             const Page* page) const;
+  std::vector<PageView> missed_views(const Ticket& ticket, const AnswerSoFar& so_far) const;
+  void look_below(PageView& at, std::uint64_t page, const Ticket& ticket, const AnswerSoFar& so_far) const;
   void finish_match(Ticket& ticket, const MatchQuery& query);
   // Longest restorable length whose records fit the session's bound; fills the ticket's view and leases.
   void answer(Ticket& ticket, const MatchQuery& query, const Request* request);
-  std::vector<PageView> views_from(const Ticket& ticket, const MatchQuery& query, const Request* request,
-                                   std::span<Page* const> found, std::span<const Presence> presence);
   // `lower`: its classes on the disk.
   PageView page_view(NamespaceId ns, const Key& key, const Page* page, const Request* request,
                      Presence lower) const;

@@ -26,20 +26,8 @@ bool can_resume(const StorageForm& form, const ChainView& view, const SimTicket&
   return true;
 }
 
-ChainView view_chain(const Scene& scene, const SimTicket& ticket) {
-  const Space& space = scene.spaces[ticket.space];
-  const StorageForm& form = scene.form_of(space);
-  ChainView view;
-  view.first_page = ticket.first_page;
-  view.end = ticket.first_page + ticket.keys.size();
-  view.limit_pages = ticket.query.limit_tokens / form.spec.page_tokens;
-  const auto failed = scene.failed_loads.find(ticket.request);
-  for (const Key& key : ticket.keys) {
-    const PageId page{space.id, key};
-    const bool gone = failed != scene.failed_loads.end() && failed->second.contains(page);
-    view.failed.push_back(gone);
-    view.presence.push_back(scene.scenario.options.off || gone ? 0 : scene.book.presence(page));
-  }
+void find_lengths(const StorageForm& form, const SimTicket& ticket, ChainView& view) {
+  view.lengths.clear();
   for (std::uint64_t length = 0; length <= std::min(view.end, view.limit_pages); ++length) {
     if (!can_resume(form, view, ticket, length)) continue;
     // Below the query's first page only what the engine holds wholly is reported.
@@ -55,6 +43,23 @@ ChainView view_chain(const Scene& scene, const SimTicket& ticket) {
   for (std::uint64_t page = 0; page < view.gap; ++page)
     for (const ClassForm& cls : form.classes)
       if (cls.required() && !has(view, cls, ticket, page)) view.gap = std::min(view.gap, page);
+}
+
+ChainView view_chain(const Scene& scene, const SimTicket& ticket) {
+  const Space& space = scene.spaces[ticket.space];
+  const StorageForm& form = scene.form_of(space);
+  ChainView view;
+  view.first_page = ticket.first_page;
+  view.end = ticket.first_page + ticket.keys.size();
+  view.limit_pages = ticket.query.limit_tokens / form.spec.page_tokens;
+  const auto failed = scene.failed_loads.find(ticket.request);
+  for (const Key& key : ticket.keys) {
+    const PageId page{space.id, key};
+    const bool gone = failed != scene.failed_loads.end() && failed->second.contains(page);
+    view.failed.push_back(gone);
+    view.presence.push_back(scene.scenario.options.off || gone ? 0 : scene.book.presence(page));
+  }
+  find_lengths(form, ticket, view);
   return view;
 }
 

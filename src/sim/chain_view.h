@@ -24,6 +24,8 @@ struct ChainView {
 };
 
 ChainView view_chain(const Scene& scene, const SimTicket& ticket);
+// Lengths and gap of the presence that `view` has.
+void find_lengths(const StorageForm& form, const SimTicket& ticket, ChainView& view);
 // Page `page` of class `cls` is present or held by the engine (a state: its snapshot of length page + 1).
 bool has(const ChainView& view, const ClassForm& cls, const SimTicket& ticket, std::uint64_t page);
 bool held(const ClassForm& cls, const SimTicket& ticket, std::uint64_t page);

@@ -90,10 +90,11 @@ class ReasonsChecker final : public Checker {
     if (page < chain.longest())  // not offered: too little, or more than the session may lease
       return {Reason::kBelowThreshold, Reason::kLimit};
     if (chain.failed[page - chain.first_page]) return any();
+    if (scene.disk != nullptr) return reasons_over_disk(scene, ticket, chain, page);
     bool resident = form.has_required() || chain.presence[page - chain.first_page] != 0;
     for (const ClassForm& cls : form.classes)
       resident = resident && (!cls.required() || has(chain, cls, ticket, page));
-    if (!resident) return own_reasons_over_disk(scene, ticket, page);
+    if (!resident) return own_reasons(scene, ticket, page);
     if (std::any_of(chain.failed.begin(), chain.failed.end(), [](bool each) { return each; })) return any();
     if (form.has_required() && chain.gap < page) return {Reason::kAfterGap};
     std::set<Reason> possible{sparse_reason(form, ticket, chain, page, chain.gap)};
@@ -119,29 +120,52 @@ class ReasonsChecker final : public Checker {
     return all;
   }
 
-  // What the disk has and nobody brought up is missed for that; what it has not may have been refused by it.
-  static std::set<Reason> own_reasons_over_disk(const Scene& scene, const SimTicket& ticket,
-                                                std::uint64_t page) {
-    std::set<Reason> possible = own_reasons(scene, ticket, page);
-    if (scene.disk == nullptr) return possible;
-    if (possible.contains(Reason::kInFlight)) {  // it may be on its way up, not in
-      possible.insert({Reason::kTooLate, Reason::kTierDown, Reason::kBelowThreshold, Reason::kNoRoom,
-                       Reason::kTooLarge, Reason::kQuota, Reason::kRateLimited});
+  static std::set<Reason> kept_below() {
+    return {Reason::kTooLate,     Reason::kTierDown, Reason::kBelowThreshold,
+            Reason::kNoRoom,      Reason::kTooLarge, Reason::kQuota,
+            Reason::kRateLimited, Reason::kDamaged,  Reason::kEvicted};
+  }
+
+  // All tiers together, as the log itself says. Nothing in the middle of a chain, where it says less than it
+  // has, nor where a load of this request may have failed.
+  static std::optional<ChainView> view_all_tiers(const Scene& scene, const SimTicket& ticket,
+                                                 ChainView chain) {
+    if (ticket.first_page != 0 || scene.failed_loads.contains(ticket.request)) return std::nullopt;
+    const Space& space = scene.spaces[ticket.space];
+    if (space.dead) return chain;
+    for (std::size_t i = 0; i < ticket.keys.size(); ++i)
+      chain.presence[i] |= in_log(scene, {space.id, ticket.keys[i]});
+    find_lengths(scene.form_of(space), ticket, chain);
+    return chain;
+  }
+
+  // With a disk: what could have come and did not is missed for what kept it below; the rest lacks something
+  // everywhere.
+  static std::set<Reason> reasons_over_disk(const Scene& scene, const SimTicket& ticket,
+                                            const ChainView& chain, std::uint64_t page) {
+    const auto all = view_all_tiers(scene, ticket, chain);
+    if (!all) return any();
+    const StorageForm& form = scene.form_of(scene.spaces[ticket.space]);
+    std::set<Reason> possible;
+    if (page < all->longest()) {
+      possible = kept_below();
+      possible.insert({Reason::kAfterGap, Reason::kInFlight});
+      // Without a required class a length may need nothing of this page.
+      if (!form.has_required()) possible.merge(own_reasons(scene, ticket, page));
       return possible;
     }
-    const Space& space = scene.spaces[ticket.space];
-    const Presence there = in_log(scene, {space.id, ticket.keys[page - ticket.first_page]});
-    Presence required = 0;
-    for (const ClassForm& cls : scene.form_of(space).classes)
-      if (cls.required()) required |= Presence{1} << cls.id.value();
-    const std::set<Reason> waiting{Reason::kTooLate,    Reason::kTierDown, Reason::kBelowThreshold,
-                                   Reason::kNoRoom,     Reason::kTooLarge, Reason::kQuota,
-                                   Reason::kRateLimited};
-    // In the middle of a chain the disk says less than it has.
-    const bool sure = ticket.first_page == 0 && !scene.failed_loads.contains(ticket.request);
-    if (there != 0 && (there & required) == required) {
-      if (sure) return waiting;
-      possible.insert(waiting.begin(), waiting.end());
+    bool resident = form.has_required() || all->presence[page] != 0;
+    for (const ClassForm& cls : form.classes)
+      resident = resident && (!cls.required() || has(*all, cls, ticket, page));
+    if (resident) {
+      if (form.has_required() && all->gap < page) return {Reason::kAfterGap};
+      return {sparse_reason(form, ticket, *all, page, all->gap),
+              sparse_reason(form, ticket, *all, page, std::min(all->gap, all->limit_pages))};
+    }
+    possible = own_reasons(scene, ticket, page);
+    if (possible.contains(Reason::kInFlight)) {  // it may be on its way up, not in
+      possible.merge(kept_below());
+      return possible;
     }
     possible.insert({Reason::kEvicted, Reason::kSecondTouch, Reason::kWriteBudget, Reason::kQuota,
                      Reason::kTooLarge, Reason::kNoRoom, Reason::kRateLimited});
