@@ -13,5 +13,11 @@ echo "== One replay: a composite hybrid model (36 gated-delta-net, 8 window and 
 "$program" replay "${trace[@]}" --spec "$spec" --policy value --snapshots advice \
   --host-bytes 64GiB --bound
 
+echo "== The same with a quarter of the memory and a disk below it, closed and opened again in mid-trace"
+disk=build/replay.disk
+trap 'rm -f "$disk"' EXIT
+"$program" replay "${trace[@]}" --spec "$spec" --policy value --snapshots advice \
+  --host-bytes 16GiB --disk "$disk" --disk-bytes 2GiB --restart-at 6000
+
 python3 tools/compare_replays.py --program "$program" --spec "$spec" "${trace[@]}" --rule-sizes 10 \
   --out build/replays "$@"
