@@ -69,9 +69,7 @@ TEST_P(DiskFaultsH06, AClaimedFileOnAFullTmpfsTakesPagesForEver) {
     make_room_for_large_pages(bed);
     bed.device_options.engine = GetParam();
     ASSERT_EQ(bed.open(), "");
-    {
-      std::ofstream(folder() + "/filler", std::ios::binary) << std::string(2 * kMiB, 'x');
-    }  // as far as it fits
+    fill_up(folder() + "/filler", 2 * kMiB);
     std::vector<std::vector<Key>> chains, there;
     for (std::uint32_t branch = 0; branch < 40; ++branch) {
       chains.push_back(bed.world->keys(1, branch));
@@ -130,7 +128,7 @@ TEST_F(DiskFaults, RoomThatComesBackIsUsed) {
     bed.device_options.file.sparse = true;
     ASSERT_EQ(bed.open(), "");
     const std::string filler = folder() + "/filler";
-    { std::ofstream(filler, std::ios::binary) << std::string(9 * kMiB, 'x'); }
+    fill_up(filler, 9 * kMiB);
     bed.store(bed.world->keys(1, 1));
     EXPECT_TRUE(bed.wait_until([&] { return bed.log->stats().io_errors != 0; }));
     std::filesystem::remove(filler);

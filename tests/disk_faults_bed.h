@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -268,8 +267,21 @@ inline void make_room_for_large_pages(FileBed& bed) {
 }
 
 inline std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string bytes;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  std::string part(kMiB, '\0');
+  for (ssize_t got = 0; (got = ::read(fd, part.data(), part.size())) > 0;)
+    bytes.append(part, 0, static_cast<std::size_t>(got));
+  ::close(fd);
+  return bytes;
+}
+// As far as there is room.
+inline void fill_up(const std::string& path, std::uint64_t bytes) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  const std::string part(64 * kKiB, 'x');
+  for (std::uint64_t done = 0; done < bytes; done += part.size())
+    if (::write(fd, part.data(), part.size()) != static_cast<ssize_t>(part.size())) break;
+  ::close(fd);
 }
 inline std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;

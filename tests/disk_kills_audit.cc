@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "disk/check.h"
 #include "disk/format.h"
 #include "disk_kills_victim.h"
 #include "memory/record.h"
@@ -57,6 +58,7 @@ void Victim::open_log() {
   const Time dies_at = kill.from_work ? Time::max() : later(started_, kill.after);
   cache_->mortal =
       std::make_unique<MortalDevice>(*cache_->drive->device, *geometry, plan_, book_, met_, clock_, dies_at);
+  if (random_.chance(0.1)) check_drive();
   Digest uuid{};
   for (std::byte& byte : uuid) byte = static_cast<std::byte>(random_.next());
   auto opened = DiskLog::open(plan_.log, *cache_->mortal, clock_, uuid);
@@ -67,6 +69,17 @@ void Victim::open_log() {
     fail("the log has another geometry than it was made with");
   book_.log_made = 1;
   book_.count(Count::kOpenings);
+}
+
+// As `tiercel disk check` does: a killed process leaves nothing damaged that is found or needed.
+void Victim::check_drive() {
+  const auto report = check_disk(*cache_->mortal, clock_, {});
+  if (!report && book_.log_made == 0) return;
+  if (!report) fail(fmt::format("check: {}", report.error().to_string()));
+  if (report->damaged_found != 0 || !report->in_order())
+    fail(fmt::format("check: {} class-sets that an opening finds are damaged, of {}", report->damaged_found,
+                     report->class_sets));
+  book_.count(Count::kChecks);
 }
 
 // A change of epoch that a kill interrupted has come about or it has not; from now on it stays so.

@@ -12,8 +12,9 @@ namespace tiercel::kills {
 
 std::string_view count_name(Count count) {
   constexpr std::array<std::string_view, static_cast<std::size_t>(Count::kNumber)> kNames = {
-      "openings", "audits",    "found",  "promised", "evicted", "matches", "stores", "durable", "loads",
-      "removals", "unsettled", "clears", "epochs",   "flushes", "fetches", "closes", "regions", "refused"};
+      "openings", "audits", "found",    "promised",  "evicted", "matches", "stores",
+      "durable",  "loads",  "removals", "unsettled", "clears",  "epochs",  "flushes",
+      "fetches",  "closes", "regions",  "checks",    "refused"};
   return kNames[static_cast<std::size_t>(count)];
 }
 

@@ -62,6 +62,7 @@ enum class Count : std::uint8_t {
   kPrefetches,
   kCloses,
   kRegions,  // begun
+  kChecks,   // of a whole log, before it is opened
   kRefused,  // removals that the drive did not take in time
   kNumber
 };

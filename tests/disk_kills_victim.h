@@ -41,6 +41,7 @@ class Victim final {
   // -- opening: disk_kills_audit.cc ----
   void open();
   void open_log();
+  void check_drive();
   void audit_epoch();
   void audit_log();
   DiskSpaceId audit_spaces(std::uint32_t space, const std::vector<DiskLog::SpaceView>& views);
@@ -86,7 +87,7 @@ class Victim final {
   std::array<std::vector<Key>, kSpaces> keys_;                 // of this epoch
   std::array<DiskSpaceId, kSpaces> disk_spaces_;               // 0: the log has no name for it
   std::array<std::array<Presence, kPages>, kSpaces> found_{};  // by the last audit
-  std::set<DiskName> evicted_;                                     // while the last audit went on
+  std::set<DiskName> evicted_;                                 // while the last audit went on
   std::map<OperationId, Store> stores_;
   std::vector<bool> slot_busy_;
   std::map<OperationId, LoadResult> loaded_;
