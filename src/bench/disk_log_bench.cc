@@ -110,6 +110,7 @@ class LogWorld final {
     TIERCEL_ASSIGN_OR_RETURN(world->drive_, open_block_device(options));
     DiskLogOptions log_options;
     log_options.admission = DiskAdmission::kAll;
+    log_options.stall_after = std::chrono::seconds(60);  // a busy machine is no broken drive
     TIERCEL_ASSIGN_OR_RETURN(world->log_,
                              DiskLog::open(log_options, *world->drive_.device, world->clock_, Digest{}));
     TIERCEL_ASSIGN_OR_RETURN(world->space_, world->log_->open_space(space_name()));

@@ -135,6 +135,7 @@ struct OpenLog {
     opened->holes = std::make_unique<HoleDrive>(*opened->drive.device, pages);
     DiskLogOptions log_options;
     log_options.admission = DiskAdmission::kAll;
+    log_options.stall_after = std::chrono::seconds(60);  // a busy machine is no broken drive
     log_options.read_only = read_only;
     TIERCEL_ASSIGN_OR_RETURN(opened->log,
                              DiskLog::open(log_options, *opened->holes, opened->clock, Digest{}));
