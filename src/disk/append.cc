@@ -65,12 +65,13 @@ DiskVerdict DiskLog::State::judge(const DiskEntry& entry, DiskOffer offer, std::
   if (blocks + around > region_blocks()) return DiskVerdict::kTooLarge;
   const std::uint64_t bytes = blocks * kBlockBytes;
   if (queued_bytes != 0 && queued_bytes + bytes > options.queued_bytes_max) return DiskVerdict::kRateLimited;
-  if (drive.blocks_writes()) return DiskVerdict::kQuota;
+  if (drive.blocks_writes()) return DiskVerdict::kRateLimited;  // it is asked again soon
   const DiskVerdict verdict = admission.judge(entry.name, bytes, offer, !free.empty(), clock.now());
   if (verdict != DiskVerdict::kAccepted) return verdict;
   if (index.size() >= index.capacity() || last_at >= disk::kAtMax) return DiskVerdict::kNoRoom;
-  if (!log_name(entry.name.space) || !make_place(blocks, false)) return DiskVerdict::kQuota;
-  return DiskVerdict::kAccepted;
+  if (log_name(entry.name.space) && make_place(blocks, false)) return DiskVerdict::kAccepted;
+  const bool soon = ready || preparing || !free.empty() || !sealed.empty();
+  return soon ? DiskVerdict::kRateLimited : DiskVerdict::kQuota;
 }
 
 // Requires: make_place() said that there is room.

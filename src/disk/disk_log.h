@@ -67,10 +67,10 @@ enum class DiskVerdict : std::uint8_t {
   kAlreadyThere,  // or being written
   kSecondTouch,   // not admitted: seen for the first time
   kWriteBudget,
-  kQuota,        // no free region and none can be evicted (now)
+  kQuota,        // no free region, and none that can be evicted
   kTooLarge,     // larger than a region
   kNoRoom,       // the index has no place for it
-  kRateLimited,  // too many bytes queued
+  kRateLimited,  // too many bytes queued, or a region is being prepared: a matter of moments
   kTierDown,
 };
 std::string_view disk_verdict_name(DiskVerdict verdict);

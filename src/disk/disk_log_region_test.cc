@@ -17,7 +17,7 @@ class RegionTest : public LogTest {
   void fill(std::uint64_t first, std::uint64_t last) {
     for (std::uint64_t i = first; i <= last; ++i) {
       DiskAnswer answer = append(i);
-      for (int tries = 0; answer.verdict == DiskVerdict::kQuota && tries < 10; ++tries) {
+      for (int tries = 0; answer.verdict == DiskVerdict::kRateLimited && tries < 10; ++tries) {
         poll_all();
         answer = append(i);
       }
@@ -106,7 +106,7 @@ TEST_F(RegionTest, ARegionIsNotUsedAgainWhileItIsRead) {
                        });
   };
   EXPECT_FALSE(written_to());
-  EXPECT_EQ(append(600).verdict, DiskVerdict::kQuota) << "no other region can be had meanwhile";
+  EXPECT_EQ(append(600).verdict, DiskVerdict::kRateLimited) << "no other region can be had meanwhile";
   drive->held = {};
   poll_all();
   EXPECT_EQ(into.records, set->records) << "the bytes that were found";

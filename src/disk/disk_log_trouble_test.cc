@@ -206,7 +206,7 @@ TEST_F(TroubleTest, AFullDriveIsStillRead) {
   poll_all();
   EXPECT_EQ(lost(), (std::vector<std::uint64_t>{4}));
   EXPECT_FALSE(log->down());
-  EXPECT_EQ(append(5).verdict, DiskVerdict::kQuota);
+  EXPECT_EQ(append(5).verdict, DiskVerdict::kRateLimited) << "it is asked again soon";
   expect_bytes(1);
   drive->failure = {};
   wait_for_the_drive();

@@ -51,7 +51,7 @@ Result<std::optional<Superblock>> Recovery::find_superblock() {
   if (is_blank(front)) return std::optional<Superblock>();
   std::optional<Superblock> best;
   std::string why;
-  for (const std::uint64_t slot : {0, 1}) {
+  for (const std::uint64_t slot : {0U, 1U}) {
     const auto parsed = parse_superblock(ByteView(front).subspan(slot * kBlockBytes, kBlockBytes));
     if (!parsed && parsed.error().code == Code::kFailedPrecondition) return tl::unexpected(parsed.error());
     if (!parsed) why = parsed.error().message;
@@ -67,7 +67,7 @@ Result<std::optional<Superblock>> Recovery::find_superblock() {
     return is_blank(ByteView(front).subspan((1 - slot) * kBlockBytes, kBlockBytes)) &&
            is_blank(ByteView(front).subspan(2 * kBlockBytes));
   };
-  for (const std::uint64_t slot : {0, 1})
+  for (const std::uint64_t slot : {0U, 1U})
     if (rest_blank(slot) && torn_superblock(ByteView(front).subspan(slot * kBlockBytes, kBlockBytes)))
       return std::optional<Superblock>();
   return tl::unexpected(refused(fmt::format(
@@ -316,7 +316,7 @@ Result<Footer> Recovery::read_footer(std::uint32_t region) {
 TailFound Recovery::scan(std::uint32_t region) {
   TailScan scan(*this, region);
   scan.read();
-  return scan.accept();
+  return scan.as_it_stands();
 }
 
 Result<std::pair<DiskSpaceId, DiskSpaceName>> Recovery::read_name(std::uint32_t region, const Descriptor& d) {

@@ -40,12 +40,12 @@ struct RegionFound {
   std::optional<SegmentHead> first_segment;  // its checksum is not checked
 };
 
-// A region without a footer, as far as its segments are whole.
+// A region without a footer, as far as its segments are in order.
 struct TailFound {
   std::uint32_t region = 0;
-  std::uint32_t next_block = 1;  // behind the last segment that counts
-  std::uint64_t epoch = 0;       // of that
-  std::vector<Descriptor> entries;
+  std::uint32_t next_block = 1;      // behind the last segment that counts
+  std::uint64_t epoch = 0;           // of that
+  std::vector<Descriptor> entries;   // those that count
   std::vector<std::string> refused;  // why the next segment does not count; none: there is none
 };
 
@@ -92,8 +92,7 @@ class Recovery final {
 
   // A region's footer, whole. Errors: io_error, data_corrupt.
   Result<Footer> read_footer(std::uint32_t region);
-  // A region's segments, one behind the other, as far as they are in order, and whole where they do not say
-  // that they were durable.
+  // A region's segments, one behind the other, as far as they are in order, whether or not they are whole.
   TailFound scan(std::uint32_t region);
   // A kName entry's payload.
   Result<std::pair<DiskSpaceId, DiskSpaceName>> read_name(std::uint32_t region, const Descriptor& descriptor);

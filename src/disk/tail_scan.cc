@@ -53,21 +53,11 @@ Result<Directory> TailScan::directory_at(std::uint32_t block) {
   return directory;
 }
 
-Status TailScan::whole(const Directory& directory, bool verify) {
-  for (const Descriptor& d : directory.entries) {
-    if (d.kind == EntryKind::kName)
-      if (const auto name = recovery_.read_name(region_, d); !name) return name.error();
-    if (d.kind != EntryKind::kClassSet || !verify) continue;
-    if (TIERCEL_FAULT(tail_segment_not_verified)) continue;
-    if (recovery_.name_of(DiskSpaceId(d.space)) == nullptr)
-      return differs("namespace of an entry", "a known one", d.space);
-    if (Status status = recovery_.verify(region_, d); !status.ok()) return status;
-  }
-  // Only now: a name that is known and not in the log would never be written again.
-  for (const Descriptor& d : directory.entries)
-    if (d.kind == EntryKind::kName)
-      if (Status status = recovery_.learn_name(region_, d); !status.ok()) return status;
-  return {};
+// Whether an entry counts: what stands in the directory does, records and names if they are whole.
+bool TailScan::counts(const Descriptor& d, bool verify) const {
+  if (d.kind == EntryKind::kName) return recovery_.learn_name(region_, d).ok();
+  if (d.kind != EntryKind::kClassSet || !verify || TIERCEL_FAULT(tail_segment_not_verified)) return true;
+  return recovery_.name_of(DiskSpaceId(d.space)) != nullptr && recovery_.verify(region_, d).ok();
 }
 
 void TailScan::read() {
@@ -90,24 +80,31 @@ void TailScan::read() {
   }
 }
 
-TailFound TailScan::accept() {
+TailFound TailScan::as_it_stands() const {
   TailFound tail;
   tail.region = region_;
   if (!end_.empty()) tail.refused = {end_};
+  for (const Directory& directory : chain_) {
+    tail.next_block = directory.head.block + directory.head.blocks;
+    tail.epoch = directory.head.epoch;
+    tail.entries.insert(tail.entries.end(), directory.entries.begin(), directory.entries.end());
+  }
+  return tail;
+}
+
+TailFound TailScan::accept() {
+  TailFound tail = as_it_stands();
+  tail.entries.clear();
   RegionFound& region = recovery_.found_.regions[region_];
   for (const Directory& directory : chain_) {
     const SegmentHead& head = directory.head;
     const std::uint64_t end_at = head.first_at + head.entries;  // behind its last entry
-    const Status status = whole(directory, end_at > durable_at_[head.epoch] + 1);
-    if (!status.ok()) {
-      tail.refused = {status.message};
-      ++recovery_.found_.counts.segments_refused;
-      break;
-    }
-    tail.next_block = head.block + head.blocks;
-    tail.epoch = head.epoch;
+    const bool verify = end_at > durable_at_[head.epoch] + 1;
+    const std::size_t before = tail.entries.size();
+    for (const Descriptor& d : directory.entries)
+      if (counts(d, verify)) tail.entries.push_back(d);
+    if (tail.entries.size() - before < directory.entries.size()) ++recovery_.found_.counts.segments_refused;
     region.last_at = std::max(region.last_at, end_at - 1);
-    tail.entries.insert(tail.entries.end(), directory.entries.begin(), directory.entries.end());
   }
   return tail;
 }

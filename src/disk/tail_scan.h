@@ -21,14 +21,14 @@ class TailScan final {
   // that any directory or footer tells.
   void read();
   TailFound accept();
+  TailFound as_it_stands() const;  // whole or not
   const std::vector<Directory>& chain() const { return chain_; }
 
  private:
   // The directory at that block, if it is the next of this use of the region. Errors: why not.
   Result<Directory> directory_at(std::uint32_t block);
   Status in_order(const SegmentHead& head, std::uint32_t block) const;
-  // Whether everything in it is whole; names are learned.
-  Status whole(const Directory& directory, bool verify);
+  bool counts(const Descriptor& descriptor, bool verify) const;
 
   Recovery& recovery_;
   std::uint32_t region_;
