@@ -34,7 +34,6 @@ extern char** environ;
 namespace tiercel::kills {
 namespace {
 
-constexpr std::uint64_t kRoundsPerFile = 40;
 constexpr Duration kGivenUp = std::chrono::seconds(150);  // longer than a victim's own patience
 
 struct Options {
@@ -218,6 +217,13 @@ int run(const Options& options) {
   fmt::print("\n");
   for (std::size_t i = 0; i < kPointCount; ++i)
     fmt::print("  {:>5} kills: {}\n", total.kills_at[i], point_name(i));
+  // So many that each point has been aimed at dozens of times.
+  constexpr std::uint64_t kEnough = 1000;
+  for (std::size_t i = 0; total.kills >= kEnough && i < kPointCount; ++i) {
+    if (total.kills_at[i] != 0) continue;
+    fmt::print("disk_kills: nobody was killed here, seed {}: {}\n", options.seed, point_name(i));
+    return 1;
+  }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   fmt::print(
       "disk_kills: {} kills ({} of them power cuts) of processes on {} files in {:.0f} s, seed {}: "

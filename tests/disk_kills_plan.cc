@@ -35,19 +35,20 @@ DiskLogOptions log_options(Prng& file, Prng& random) {
   return log;
 }
 
-KillPlan kill_plan(Prng& random, bool power_cut) {
+// Every other process is aimed at a point, all of them in turn.
+KillPlan kill_plan(Prng& random, bool power_cut, std::uint64_t turn) {
   KillPlan kill;
   const std::uint64_t way = random.below(10);
-  if (way < 5) {
-    kill.point = random.below(kPoints.size());
+  if (turn % 2 == 0) {
+    kill.point = turn / 2 % kPoints.size();
     kill.nth = random.between(1, kPoints[*kill.point].nth_max);
     kill.after = std::chrono::milliseconds(400);  // where the point was not met
     kill.from_work = true;
-  } else if (way < 7) {
+  } else if (way < 4) {
     kill.nth = random.between(1, random.chance(0.5) ? 40 : 400);
     kill.after = std::chrono::milliseconds(400);
     kill.from_work = true;
-  } else if (way < 8) {
+  } else if (way < 6) {
     kill.after = between(random, 0, 60'000);  // while it starts, recovers, audits
   } else {
     kill.after = between(random, 0, 150'000);
@@ -84,7 +85,7 @@ Plan make_plan(std::uint64_t seed, std::uint32_t lane, std::uint64_t file, std::
                                        WritePolicy::kWriteThroughSelective, WritePolicy::kWriteBack};
   plan.tier.write_policy = kPolicies[random.below(4)];
   plan.tier.prefetch_threshold_tokens = 0;
-  plan.kill = kill_plan(random, plan.power_cut);
+  plan.kill = kill_plan(random, plan.power_cut, file * kRoundsPerFile + round + lane * 14);
   return plan;
 }
 

@@ -16,6 +16,8 @@
 
 namespace tiercel::kills {
 
+inline constexpr std::uint64_t kRoundsPerFile = 40;  // then a new one is made
+
 // What an operation of the drive is for, by where it goes.
 enum class Target : std::uint8_t { kSuperblock, kImage, kHeader, kSegment, kFooter, kRead, kFlush };
 enum class Moment : std::uint8_t { kBefore, kHalf, kAfter };
@@ -63,7 +65,7 @@ struct Plan {
   KillPlan kill;
 };
 
-// `fresh`: the file was just removed; plans of one file share its size and geometry, by `file`.
+// Plans of one file share its size and geometry.
 Plan make_plan(std::uint64_t seed, std::uint32_t lane, std::uint64_t file, std::uint64_t round);
 std::string describe(const Plan& plan);
 
