@@ -99,7 +99,8 @@ class Run final {
     const NodeOptions& node = scene_.scenario.options;
     scene_.clock.advance(std::max({node.reservation_ttl, node.operation_deadline, node.ticket_ttl}) +
                          std::chrono::seconds(60));
-    return poll(Phase::kRunning);
+    if (auto caught = poll(Phase::kRunning)) return caught;
+    return drain_disk();  // what the deadlines set going
   }
   // Everything but the drive is lost; the checkers of the new life know nothing of the old one but what the
   // scene has kept of it.
