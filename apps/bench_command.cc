@@ -25,7 +25,7 @@ constexpr const char* kExamples = R"(Examples:
   tiercel bench hash get
   tiercel bench put --json
   tiercel bench copy --model config.json
-  tiercel bench disk --path /mnt/nvme --size 8GiB
+  tiercel bench disk --path ../scratch --size 8GiB
   tiercel bench --list
 Without a name all of them run, a few minutes in all. Exit status: 0; 1 when a bench could not measure; 2 when the
 command line made no sense. docs/guide/bench.md says what each line means and how to read it.)";
