@@ -199,6 +199,31 @@ TEST_F(RecoveryTest, TheMarkOfALaterOpeningVouchesForNothingThatItDidNotTake) {
   EXPECT_TRUE(found(3));
 }
 
+// A whole record of the same name under a new directory, where the power failed between the two: what was
+// there before may be dead.
+TEST_F(RecoveryTest, AnEarlierRecordOfTheSameNameUnderANewDirectoryDoesNotCount) {
+  open();
+  write(1, 1);
+  append(2, ClassId(0), 1, 1);
+  poll_all();
+  const std::uint64_t place = log->find(name_of(2), true)->offset;
+  const std::vector<std::byte> old = drive->bytes(place, 2 * kBlockBytes);
+  for (const bool torn : {false, true}) {
+    log.reset();
+    memory.clear();
+    drive = std::make_unique<TestBlockDevice>(8 * kMiB, clock);
+    open();
+    write(1, 1);
+    append(2, ClassId(0), 1, 2);
+    poll_all();
+    ASSERT_EQ(log->find(name_of(2), true)->offset, place);
+    if (torn) drive->overwrite(place, old);
+    reopen();
+    EXPECT_TRUE(found(1));
+    EXPECT_EQ(found(2), !torn);
+  }
+}
+
 TEST_F(RecoveryTest, AReadErrorWhileOpeningIsNoDamage) {
   open();
   write(1, 30);

@@ -420,7 +420,8 @@ std::vector<std::byte> encode_directory(const SegmentHead& head, std::span<const
       .put(head.durable_at)
       .put(head.block)
       .put(head.blocks)
-      .put(head.entries);
+      .put(head.entries)
+      .put(head.records_crc);
   for (std::size_t i = 0; i < entries.size(); ++i)
     put_descriptor(entries[i], &bytes[kSegmentHeadBytes + i * kDescriptorBytes]);
   const std::size_t checked = kSegmentHeadBytes - kCrcBytes;
@@ -442,6 +443,7 @@ Result<SegmentHead> parse_segment_head(ByteView first_block) {
   in.take(head.block);
   in.take(head.blocks);
   in.take(head.entries);
+  in.take(head.records_crc);
   TIERCEL_RETURN_IF_ERROR(in.rest(kSegment, kSegmentHeadBytes - kCrcBytes));
   TIERCEL_RETURN_IF_ERROR(check_values(head));
   return head;

@@ -87,6 +87,9 @@ struct SegmentHead {
   std::uint32_t block = 0;       // where it stands in its region
   std::uint32_t blocks = 0;      // of the whole segment, this directory included
   std::uint32_t entries = 0;
+  // CRC32C over the first block of each record of its class-sets, as they stand on the drive, in order: what
+  // an earlier use left under a new directory may be a whole record of the same name.
+  std::uint32_t records_crc = 0;
   friend bool operator==(const SegmentHead&, const SegmentHead&) = default;
 };
 inline constexpr std::uint64_t kSegmentHeadBytes = 128;

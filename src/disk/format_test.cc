@@ -79,7 +79,7 @@ std::vector<Descriptor> sample_entries() {
   name.blocks = 1;
   return {class_set(11, 4, 100), removal(101), clear, form_clear(103), name, class_set(20, 2, 17)};
 }
-SegmentHead sample_segment() { return {sample_uuid(), 12, 4, 100, 99, 10, 15, 6}; }
+SegmentHead sample_segment() { return {sample_uuid(), 12, 4, 100, 99, 10, 15, 6, 0xC0FFEE}; }
 FooterTail sample_footer() { return {sample_uuid(), 3, 12, 100, 200, 6}; }
 
 Bytes sample_directory() { return encode_directory(sample_segment(), sample_entries()); }
@@ -254,7 +254,7 @@ TEST(DiskFormat, NumbersOfASegmentMustFitTogether) {
       {"blocks", [](Bytes& b) { store_le(&b[68], std::uint32_t{0}); }},
       {"blocks", [](Bytes& b) { store_le(&b[72], UINT32_MAX); }},
       {"size", [](Bytes& b) { store_le(&b[68], 1U << 30), store_le(&b[72], 1U << 30); }},
-      {"unused bytes", [](Bytes& b) { b[76] = std::byte{1}; }},
+      {"unused bytes", [](Bytes& b) { b[80] = std::byte{1}; }},
       {"unused bytes", [](Bytes& b) { b[128 + 6 * 64] = std::byte{1}; }},
       {"entry's place", [](Bytes& b) { store_le(&b[68], std::uint32_t{11}); }},
       {"entry's number", [](Bytes& b) { store_le(&b[48], std::uint64_t{99}); }},

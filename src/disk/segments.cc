@@ -1,8 +1,10 @@
 // Gathering entries into segments, writing them, and what becomes of it.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/check.h"
+#include "base/crc32c.h"
 #include "base/fault.h"
 #include "disk/state.h"
 
@@ -16,6 +18,27 @@ std::uint64_t segment_blocks(std::uint64_t entries, std::uint64_t payload_blocks
 DiskName name_of(const disk::Descriptor& d) { return {DiskSpaceId(d.space), d.key, d.cls}; }
 
 bool is_class_set(const disk::Descriptor& d) { return d.kind == disk::EntryKind::kClassSet; }
+
+// Over the first block of each of its records, as it will stand on the drive.
+std::uint32_t first_blocks_crc(const disk::Queued& item, std::uint32_t crc) {
+  static constexpr std::array<std::byte, kBlockBytes> kZeros{};
+  if (item.payload != nullptr) {
+    const std::uint64_t stride = item.payload->size() / item.descriptor.shards;
+    for (std::uint64_t shard = 0; shard < item.descriptor.shards; ++shard)
+      crc = crc32c(ByteView(*item.payload).subspan(shard * stride, kBlockBytes), crc);
+    return crc;
+  }
+  for (const std::vector<BlockPiece>& record : item.shards) {
+    std::uint64_t left = kBlockBytes;
+    for (const BlockPiece& piece : record) {
+      const std::uint64_t part = std::min(left, piece.length);
+      crc = crc32c(ByteView(piece.data, part), crc);
+      left -= part;
+    }
+    crc = crc32c(ByteView(kZeros).first(left), crc);
+  }
+  return crc;
+}
 
 }  // namespace
 
@@ -100,6 +123,7 @@ void DiskLog::State::write(std::uint64_t id, Segment& segment) {
   request.background = true;
   request.offset = offset_of(segment.region, segment.block);
   request.pieces.push_back({nullptr, 0});  // the directory
+  std::uint32_t records_crc = 0;
   for (disk::Queued& item : segment.entries) {
     const Descriptor& d = item.descriptor;
     list.push_back(d);
@@ -118,6 +142,7 @@ void DiskLog::State::write(std::uint64_t id, Segment& segment) {
       if (padding != 0) request.pieces.push_back({nullptr, padding});
     }
     if (!is_class_set(d)) continue;
+    records_crc = first_blocks_crc(item, records_crc);
     stats.record_bytes += item.record_bytes * d.shards;
     stats.padding_bytes += d.blocks * kBlockBytes - item.record_bytes * d.shards;
     if (item.reinserted) stats.reinserted_bytes += d.blocks * kBlockBytes;
@@ -125,7 +150,8 @@ void DiskLog::State::write(std::uint64_t id, Segment& segment) {
   const disk::SegmentHead head{superblock.uuid,  regions[segment.region].life,
                                superblock.epoch, segment.first_at,
                                durable_at,       segment.block,
-                               segment.blocks,   static_cast<std::uint32_t>(list.size())};
+                               segment.blocks,   static_cast<std::uint32_t>(list.size()),
+                               records_crc};
   segment.directory = disk::encode_directory(head, list);
   request.pieces.front() = {segment.directory.data(), segment.directory.size()};
   stats.directory_bytes += segment.directory.size();

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/crc32c.h"
 #include "base/fault.h"
 
 namespace tiercel::disk {
@@ -60,6 +61,23 @@ bool TailScan::counts(const Descriptor& d, bool verify) const {
   return recovery_.name_of(DiskSpaceId(d.space)) != nullptr && recovery_.verify(region_, d).ok();
 }
 
+// Whether its records are those that it was written with: a directory may be whole over what stood there
+// before.
+bool TailScan::same_records(const Directory& directory) const {
+  std::uint32_t crc = 0;
+  std::vector<std::byte> block(kBlockBytes);
+  for (const Descriptor& d : directory.entries) {
+    if (d.kind != EntryKind::kClassSet) continue;
+    const std::uint64_t stride = d.blocks / d.shards;
+    for (std::uint64_t shard = 0; shard < d.shards; ++shard) {
+      const std::uint64_t at = recovery_.region_offset(region_) + (d.block + shard * stride) * kBlockBytes;
+      if (!recovery_.io_.read(at, block).ok()) return false;
+      crc = crc32c(block, crc);
+    }
+  }
+  return crc == directory.head.records_crc;
+}
+
 void TailScan::read() {
   for (std::uint64_t block = 1; block < recovery_.region_blocks();) {
     auto directory = directory_at(static_cast<std::uint32_t>(block));
@@ -100,9 +118,10 @@ TailFound TailScan::accept() {
     const SegmentHead& head = directory.head;
     const std::uint64_t end_at = head.first_at + head.entries;  // behind its last entry
     const bool verify = end_at > durable_at_[head.epoch] + 1;
+    const bool same = !verify || TIERCEL_FAULT(tail_segment_not_verified) || same_records(directory);
     const std::size_t before = tail.entries.size();
     for (const Descriptor& d : directory.entries)
-      if (counts(d, verify)) tail.entries.push_back(d);
+      if ((same || d.kind != EntryKind::kClassSet) && counts(d, verify)) tail.entries.push_back(d);
     if (tail.entries.size() - before < directory.entries.size()) ++recovery_.found_.counts.segments_refused;
     region.last_at = std::max(region.last_at, end_at - 1);
   }

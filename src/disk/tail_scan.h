@@ -29,6 +29,7 @@ class TailScan final {
   Result<Directory> directory_at(std::uint32_t block);
   Status in_order(const SegmentHead& head, std::uint32_t block) const;
   bool counts(const Descriptor& descriptor, bool verify) const;
+  bool same_records(const Directory& directory) const;
 
   Recovery& recovery_;
   std::uint32_t region_;
