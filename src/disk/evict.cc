@@ -98,6 +98,7 @@ void DiskLog::State::erase_some() {
     const Descriptor& d = p.entries[p.next];
     if (d.kind != disk::EntryKind::kClassSet) continue;
     const auto there = index.find(DiskSpaceId(d.space), d.key, d.cls);
+    if (there && there->block != p.region * region_blocks() + d.block) p.barrier = last_segment;
     if (!there || there->block != p.region * region_blocks() + d.block) continue;
     if (TIERCEL_FAULT(evicted_entry_stays)) continue;
     evict_entry(*there);
@@ -120,6 +121,7 @@ void DiskLog::State::sweep_some() {
   for (const disk::IndexEntry& entry : found) evict_entry(entry);
   p.next += count;
   if (p.next < index.buckets()) return;
+  p.barrier = last_segment;
   ++stats.regions_evicted;
   regions[p.region].oldest_born = UINT64_MAX;
   forget_removals();

@@ -93,7 +93,7 @@ std::size_t DiskLog::State::prepare() {
   disk::Preparing& p = *preparing;
   switch (p.stage) {
     case Stage::kReads:
-      if (regions[p.region].reads != 0) return 0;
+      if (regions[p.region].reads != 0 || !behind_barrier()) return 0;
       write_header();
       return 1;
     case Stage::kWriting:
@@ -110,6 +110,18 @@ std::size_t DiskLog::State::prepare() {
     default:
       return evict();
   }
+}
+
+// Whether what took the place of entries of the region is durable; else a crash might leave neither.
+bool DiskLog::State::behind_barrier() {
+  disk::Preparing& p = *preparing;
+  if (!going.empty() && going.begin()->first <= p.barrier) return false;
+  if (written.empty() || written.begin()->first > p.barrier) {
+    p.flush = 0;
+    return true;
+  }
+  if (p.flush == 0 || std::max(last_good_flush, last_bad_flush) >= p.flush) p.flush = want_flush();
+  return false;
 }
 
 void DiskLog::State::choose_region() {

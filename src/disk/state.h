@@ -100,7 +100,7 @@ struct Preparing {
   std::size_t next = 0;             // of entries, or the bucket
   std::uint64_t reinserting = 0;    // reads under way
   std::uint64_t reinserted_bytes = 0;
-  std::uint64_t life = 0;
+  std::uint64_t barrier = 0;  // segments up to it must be durable: they took the place of entries that go
   std::uint64_t flush = 0;
 };
 
@@ -202,6 +202,7 @@ struct DiskLog::State {
   std::size_t seal_regions();
   void write_footer(Filling& filling);
   std::size_t prepare();
+  bool behind_barrier();
   void choose_region();
   std::vector<std::byte> new_header(std::uint32_t region);
   void write_header();
