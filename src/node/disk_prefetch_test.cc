@@ -320,5 +320,30 @@ TEST(H08Disk, AThousandGivenUpPrefetchesLeaveTheBudgetWhole) {
   bed.expect_nothing_kept("the last one");
 }
 
+// ---- a full index ----
+
+TEST(NodeDiskRoom, WhatComesUpTakesTheRoomOfWhatWasUsedLongAgoInTheIndexToo) {
+  Bed bed(4);
+  std::vector<std::vector<Key>> chains;
+  for (std::uint32_t branch = 1; branch <= 80; ++branch) {
+    chains.push_back(bed.world->keys(2, branch));
+    bed.world->store_pages(chains.back(), {});
+  }
+  EXPECT_TRUE(bed.world->node().flush());
+  bed.settle();
+  bed.reopen([](NodeOptions& node) {
+    node.index_pages_max = 40;
+    node.index_strips_max = 20;
+  });
+  for (const std::vector<Key>& keys : chains) {
+    const OperationId id = bed.prefetch(PrefetchPolicy::kWaitComplete, keys);
+    bed.settle();
+    const auto results = bed.results();
+    ASSERT_EQ(results.count(id), 1U);
+    ASSERT_EQ(results.at(id).length, 2U);
+  }
+  bed.expect_nothing_kept("a full index");
+}
+
 }  // namespace
 }  // namespace tiercel

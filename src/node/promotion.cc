@@ -184,6 +184,21 @@ void Node::State::remove_unrooted(Namespace& ns) {
     if (unrooted(ref)) remove_tree(*pages.resolve(ref));
 }
 
+// For the page and those above it that are not known here. Eviction makes it, as for a store.
+bool Node::State::make_index_room(const Need& need, std::uint64_t entries) {
+  const auto there = [&] {
+    return pages.size() + entries <= options.index_pages_max &&
+           pages.index().has_room(entries, sets_promised);
+  };
+  while (!there()) {
+    if (stale_pages != 0)
+      sweep(1024);
+    else if (!evict_dead_weight(need) && ask_readers() == 0 && !evict_some(need))
+      return false;
+  }
+  return true;
+}
+
 Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion, const PromotionItem& item) {
   Namespace& ns = space_of(ticket.ns);
   const Key& key = ticket.keys[item.page - ticket.view.first_page];
@@ -207,13 +222,10 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
   need.cls = item.cls;
   need.key = key;
   need.access = Access{promotion.sequence, now()};
+  if (item.page > ticket.view.first_page) need.parent = ticket.keys[item.page - ticket.view.first_page - 1];
+  if (!make_index_room(need, unknown_ancestors(ticket, item.page) + 2)) return lost(Reason::kNoRoom);
   const Page* page = find(ticket.ns, key);
   need.new_page = page == nullptr || !page->any_set();
-  if (item.page > ticket.view.first_page) need.parent = ticket.keys[item.page - ticket.view.first_page - 1];
-  const std::uint64_t unknown = unknown_ancestors(ticket, item.page);
-  if (pages.size() + unknown + 2 > options.index_pages_max ||
-      !pages.index().has_room(unknown + 2, sets_promised))
-    return lost(Reason::kNoRoom);
   std::vector<SlotId> slots;
   const StoreOutcome room = never_fits(need) ? StoreOutcome::kTooLarge : make_room(need, slots);
   if (room != StoreOutcome::kAccepted) return lost(reason_of(room));

@@ -601,6 +601,7 @@ struct Node::State {
   void pump_promotions();
   enum class Start : std::uint8_t { kDone, kLost, kLater };
   Start start_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item);
+  bool make_index_room(const Need& need, std::uint64_t entries);
   Start start_read(Ticket& ticket, Promotion& promotion, const PromotionItem& item);
   std::uint64_t unknown_ancestors(const Ticket& ticket, std::uint64_t page);
   void link_ancestors(const Ticket& ticket, Page& page, std::uint64_t number);
