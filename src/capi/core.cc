@@ -244,10 +244,17 @@ bool Core::close_begins() {
 void Core::close() {
   if (!close_begins()) return;
   const Answer ended = wait(TIERCEL_FOREVER, [](Live& live) -> std::optional<Answer> {
-    if (live.copies_under_way() || live.node->stats().disk_reading_bytes != 0) return std::nullopt;
+    if (live.copies_under_way()) return std::nullopt;
     return Answer{};
   });
   static_cast<void>(ended.ok());
+  // What tickets had waited for is still read; of a drive that hangs only so long.
+  const auto patience = static_cast<std::uint64_t>(close_write_down_.count());
+  const Answer read = wait(patience, [](Live& live) -> std::optional<Answer> {
+    if (live.node->stats().disk_reading_bytes != 0) return std::nullopt;
+    return Answer{};
+  });
+  static_cast<void>(read.ok());
   {
     const MutexLock lock(mutex_);
     stopping_ = true;

@@ -108,6 +108,9 @@ tiercel_status tiercel_operation_result_read(const tiercel_operation* operation,
         known = op.last || given(op, TIERCEL_COMPLETION_SOURCE_FREE);
         out.items = op.outcomes.size();
         out.items_ok = items_ok(op);
+        out.length = op.class_sets;
+        out.status = static_cast<tiercel_status>(op.lower.code);
+        write_text(op.lower.message, out.message);
       }
     });
     if (!known) return {TIERCEL_UNAVAILABLE, "operation_result_read: it has not ended; wait for it"};
