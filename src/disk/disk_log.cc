@@ -409,6 +409,11 @@ std::uint64_t DiskLog::durable_at() const { return state_->durable_at; }
 std::size_t DiskLog::poll() { return state_->poll(); }
 std::vector<DiskEvent> DiskLog::drain_events() { return std::exchange(state_->events, {}); }
 Time DiskLog::next_due() const { return state_->next_due(); }
+void DiskLog::wait(Duration at_most) {
+  State& s = *state_;
+  const Time now = s.clock.now();
+  s.drive.wait(std::max(std::min(s.next_due(), later(now, at_most)) - now, Duration(0)));
+}
 Status DiskLog::settle(std::uint64_t at, Duration at_most) { return state_->settle(at, at_most); }
 Status DiskLog::close(Duration at_most) { return state_->close(at_most); }
 const DiskStats& DiskLog::stats() const { return state_->fill_stats(); }

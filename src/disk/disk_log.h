@@ -155,6 +155,8 @@ class DiskLog {
   // Reads all shards of a class-set into memory given as for append. nothing: not there, tier down, or too
   // many reads under way (ask again). `at` a number of the log at which what is read was found.
   std::optional<DiskReadId> read(const DiskEntry& into, bool chain_known);
+  // Whether a read would be taken now.
+  bool can_read() const;
   // Counts as a use: for re-insertion.
   void touch(const DiskName& name);
 
@@ -170,6 +172,8 @@ class DiskLog {
   std::vector<DiskEvent> drain_events();
   // When something is due at the latest, if the drive tells nothing before.
   Time next_due() const;
+  // Until the drive has something to tell, something is due, or `at_most` has passed.
+  void wait(Duration at_most);
   // Waits until durable_at() ≥ `at`. Errors: deadline_exceeded, unavailable (down), resource_exhausted.
   Status settle(std::uint64_t at, Duration at_most);
   // An image of all that is durable, so that the next opening reads nothing else; then nothing more is

@@ -59,8 +59,14 @@ std::optional<DiskFound> DiskLog::find(const DiskName& name, bool chain_known) c
   return DiskFound{entry->born, state_->geometry.regions_offset + std::uint64_t{entry->block} * kBlockBytes};
 }
 
+bool DiskLog::State::can_read() const {
+  return !drive.down() && !closed && drive.under_way() < options.reads_in_flight;
+}
+
+bool DiskLog::can_read() const { return state_->can_read(); }
+
 std::optional<DiskReadId> DiskLog::State::read(const DiskEntry& into, bool chain_known) {
-  if (drive.down() || closed || drive.under_way() >= options.reads_in_flight) return std::nullopt;
+  if (!can_read()) return std::nullopt;
   const auto entry = find(into.name, chain_known);
   if (!entry) return std::nullopt;
   const std::uint64_t stride = disk::stride_blocks(into.record_bytes);

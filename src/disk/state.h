@@ -236,6 +236,7 @@ struct DiskLog::State {
   bool dead(DiskSpaceId space, const Key& key, std::uint64_t born) const;  // by its own page or a clear
   bool holds(const disk::IndexEntry& entry) const;  // its region is still the one that it was put into
   std::optional<disk::IndexEntry> find(const DiskName& name, bool chain_known) const;
+  bool can_read() const;
   std::optional<DiskReadId> read(const DiskEntry& into, bool chain_known);
 
   std::size_t poll();

@@ -82,7 +82,13 @@ DiskEntry Node::State::disk_entry(const Residence& set) {
   return entry;
 }
 
+// Whoever listens hears of what is decided, whichever way.
 void Node::State::offer_down(Residence& set, DiskOffer offer) {
+  offer_to_log(set, offer);
+  if (set.disk != DiskState::kWriting && set.disk != DiskState::kWaiting) settle_descent(set);
+}
+
+void Node::State::offer_to_log(Residence& set, DiskOffer offer) {
   if (world.disk == nullptr || set.page == nullptr || set.state != ResidenceState::kResident) return;
   if (set.disk == DiskState::kWriting || set.disk == DiskState::kThere) return;
   const Namespace& ns = *namespaces.at(set.ns);
@@ -196,6 +202,7 @@ void Node::State::offer_waiting() {
   for (std::size_t tries = std::min<std::size_t>(to_offer.size(), 64); tries != 0; --tries) {
     const std::uint64_t id = to_offer.front();
     to_offer.pop_front();
+    ++offers_taken;
     Residence* set = residence(id);
     if (set == nullptr || set->page == nullptr || set->disk != DiskState::kWaiting) continue;
     set->disk = DiskState::kUnknown;
@@ -203,9 +210,9 @@ void Node::State::offer_waiting() {
     if (set->disk == DiskState::kWaiting) {  // still no room: it stays the first
       to_offer.pop_back();
       to_offer.push_front(id);
+      --offers_taken;
       return;
     }
-    if (set->disk != DiskState::kWriting) forget_descent(*set);
   }
 }
 
@@ -219,11 +226,7 @@ void Node::State::written_down(Residence& set, std::uint64_t at) {
   set.disk_at = at;
   ++stats.demoted;
   stats.demoted_bytes += set.payload_bytes;
-  for (auto& [store, descent] : descents) {
-    if (descent.writing.erase(set.id) == 0) continue;
-    ++descent.class_sets;
-    descent.at = std::max(descent.at, at);
-  }
+  settle_descent(set);
   if (set.page != nullptr)
     drop_if_unneeded(set);
   else
@@ -235,15 +238,20 @@ void Node::State::not_written_down(Residence& set) {
   stats.disk_writing_bytes -= set.payload_bytes;
   if (set.page == nullptr) leaving_bytes -= std::min(leaving_bytes, set.payload_bytes);
   set.disk = DiskState::kUnknown;
-  forget_descent(set);
+  settle_descent(set);
   if (set.page != nullptr)
     drop_if_unneeded(set);
   else
     free_if_unused(set);
 }
 
-void Node::State::forget_descent(const Residence& set) {
-  for (auto& [store, descent] : descents) descent.writing.erase(set.id);
+// It is on the disk, or will not be for these stores.
+void Node::State::settle_descent(const Residence& set) {
+  for (auto& [store, descent] : descents) {
+    if (descent.writing.erase(set.id) == 0 || set.disk != DiskState::kThere) continue;
+    ++descent.class_sets;
+    descent.at = std::max(descent.at, set.disk_at);
+  }
 }
 
 // Requires: the store is at its end.
@@ -346,7 +354,8 @@ std::size_t Node::State::tell_durable() {
     ++told;
   }
   for (auto at = flushes.begin(); at != flushes.end();) {
-    if (!at->at && to_offer.empty() && appends.empty()) {
+    // What waited to be offered when it was asked has been offered, whatever came later.
+    if (!at->at && (offers_taken >= at->offers || to_offer.empty())) {
       at->at = world.disk->last_at();
       world.disk->flush_soon();
     }
@@ -397,6 +406,7 @@ Result<OperationId> Node::flush(std::optional<Duration> deadline) {
   FlushUnderWay flush;
   flush.id = OperationId(s.next_id());
   flush.deadline = later(s.now(), deadline.value_or(s.options.operation_deadline));
+  flush.offers = s.offers_taken + s.to_offer.size();
   s.flushes.push_back(flush);
   s.world.disk->flush_soon();
   s.tell_durable();
@@ -450,6 +460,7 @@ void Node::State::forget_disk() {
 }
 
 WriteDown Node::write_down(Duration at_most) {
+  constexpr Duration kTurn = std::chrono::milliseconds(10);
   State& s = *state_;
   WriteDown report;
   if (s.world.disk == nullptr) return report;
@@ -470,9 +481,12 @@ WriteDown Node::write_down(Duration at_most) {
       ++next;
     }
     if (next == order.size() && s.appends.empty()) break;
-    const Status settled = s.world.disk->settle(s.world.disk->last_at(), end - s.now());
+    const std::uint64_t at = s.world.disk->last_at();
+    if (at <= s.world.disk->durable_at())
+      s.world.disk->wait(std::min<Duration>(end - s.now(), kTurn));
+    else if (!s.world.disk->settle(at, end - s.now()).ok())
+      break;
     s.disk_events();
-    if (!settled.ok()) break;
   }
   report.status = s.world.disk->close(std::max(end - s.now(), Duration{std::chrono::seconds(1)}));
   s.disk_events();

@@ -240,7 +240,7 @@ Status Node::clear(NamespaceId id) {
   return s.settle_record("clear", at, recorded);
 }
 
-Status Node::State::clear_form(Form& form) {
+Status Node::State::clear_form(std::string_view call, Form& form) {
   stale_pages += form.pages;
   form.pages = 0;
   ++form.mark;
@@ -249,7 +249,7 @@ Status Node::State::clear_form(Form& form) {
   if (world.disk == nullptr) return {};
   std::uint64_t at = 0;
   const bool recorded = note_record(world.disk->clear_form(form.form->fingerprint, form.weights_epoch), at);
-  Status status = settle_record("clear", at, recorded);
+  Status status = settle_record(call, at, recorded);
   form.unrecorded = !status.ok();
   return status;
 }
@@ -257,7 +257,7 @@ Status Node::State::clear_form(Form& form) {
 Status Node::clear(FormId id) {
   State& s = *state_;
   const auto at = s.forms.find(id);
-  return at == s.forms.end() ? Status{} : s.clear_form(*at->second);
+  return at == s.forms.end() ? Status{} : s.clear_form("clear", *at->second);
 }
 
 Status Node::set_weights_epoch(FormId id, std::uint64_t epoch) {
@@ -266,7 +266,7 @@ Status Node::set_weights_epoch(FormId id, std::uint64_t epoch) {
   if (at == s.forms.end() || epoch < at->second->weights_epoch) return {};
   if (epoch == at->second->weights_epoch && !at->second->unrecorded) return {};
   at->second->weights_epoch = epoch;
-  return s.clear_form(*at->second);
+  return s.clear_form("set_weights_epoch", *at->second);
 }
 
 // ---- deadlines ----

@@ -455,7 +455,10 @@ void Node::State::hide_set(Page& page, ClassId cls, Ending ending) {
       policy->departed(candidate(page, CandidateKind::kWindow, cls),
                        ending == Ending::kEvicted ? Departure::kEvicted : Departure::kRemoved);
   }
-  if (set->disk == DiskState::kWriting) leaving_bytes += set->payload_bytes;
+  if (set->disk == DiskState::kWriting)
+    leaving_bytes += set->payload_bytes;
+  else
+    settle_descent(*set);
   tell_waiters(*set);
   tell_promotions(*set);
   free_if_unused(*set);

@@ -208,6 +208,7 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
     lose_item(ticket, promotion, item, why);
     return Start::kLost;
   };
+  if (!world.disk->can_read()) return world.disk->down() ? lost(Reason::kTierDown) : Start::kLater;
   const bool chain_known = ticket.view.first_page == 0;
   if (!world.disk->find(disk_name(ns, key, item.cls), chain_known)) return lost(Reason::kEvicted);
   const auto prefetch_room =

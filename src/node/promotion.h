@@ -88,6 +88,7 @@ struct Descent {
 struct FlushUnderWay {
   OperationId id;
   std::optional<std::uint64_t> at;  // of the log; nothing: something still waits to be offered
+  std::uint64_t offers = 0;         // how many must have been taken for that
   Time deadline{0};
 };
 

@@ -384,6 +384,7 @@ struct Node::State {
   std::unordered_map<DiskAppendId, std::uint64_t> appends;  // residences that are being written down
   std::unordered_map<DiskReadId, std::uint64_t> reads;      // residences that are being filled
   std::unordered_map<DiskSpaceId, NamespaceId> by_disk_space;
+  std::uint64_t offers_taken = 0;       // of to_offer, ever
   std::deque<std::uint64_t> to_offer;   // residences that wait for room in the disk's queue
   std::deque<std::uint64_t> unwritten;  // kWriteBack: residences in the order in which they came
   std::uint64_t leaving_bytes = 0;      // of hidden residences that are still being written down
@@ -569,6 +570,7 @@ struct Node::State {
   void open_on_disk(Namespace& ns);
   DiskEntry disk_entry(const Residence& set);
   void offer_down(Residence& set, DiskOffer offer);
+  void offer_to_log(Residence& set, DiskOffer offer);
   void became_resident(Residence& set);            // the write policy's `computed`
   void used_again(Page& page, RequestId request);  // its `hit`
   void leaves(Residence& set);                     // its `leaving`; before it is hidden
@@ -579,14 +581,14 @@ struct Node::State {
   void offer_waiting();
   void written_down(Residence& set, std::uint64_t at);
   void not_written_down(Residence& set);
-  void forget_descent(const Residence& set);
+  void settle_descent(const Residence& set);
   void watch_descent(const Store& store);
   std::size_t disk_events();
   void disk_evicted(const DiskName& name);
   std::size_t tell_durable();
   bool note_record(std::optional<std::uint64_t> at, std::uint64_t& newest);
   Status settle_record(std::string_view call, std::uint64_t at, bool recorded);
-  Status clear_form(Form& form);
+  Status clear_form(std::string_view call, Form& form);
   std::vector<std::uint64_t> hottest_unwritten();
   void forget_disk();
 
