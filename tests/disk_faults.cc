@@ -96,6 +96,7 @@ TEST_P(DiskFaultsH06, PagesThatFindNoSpaceAreNotStoredAndTheOthersStay) {
     bed.device_options.engine = GetParam();
     bed.device_options.file.sparse = true;
     ASSERT_EQ(bed.open(), "");
+    fill_up(folder() + "/filler", kMiB);
     std::vector<std::vector<Key>> chains;
     std::size_t durable = 0;
     for (std::uint32_t branch = 0; branch < 12; ++branch) {
@@ -113,6 +114,7 @@ TEST_P(DiskFaultsH06, PagesThatFindNoSpaceAreNotStoredAndTheOthersStay) {
     EXPECT_GE(durable, 3);
     EXPECT_LT(durable, 8);
     EXPECT_NE(bed.log->stats().io_errors, 0);
+    std::filesystem::remove(folder() + "/filler");
     ASSERT_EQ(bed.reopen(), "");
     for (std::size_t i = 0; i < durable; ++i) EXPECT_EQ(bed.found(chains[i]), 1) << i;
   });

@@ -4,6 +4,7 @@
 //   disk_kills [--kills N] [--seed S] [--lanes L] [--folder PATH]
 //   disk_kills audit FOLDER SEED LANE FILE ROUND     looks once more at what a failure left
 //   disk_kills victim FOLDER SEED LANE FILE ROUND    one process of it, not killed by anybody else
+//   disk_kills work FOLDER SEED LANE FILE ROUND      the same, killed by nobody at all
 //   disk_kills plan FOLDER SEED LANE FILE ROUND      how its processes up to this one are to die
 
 #include <algorithm>
@@ -159,11 +160,11 @@ class Lane {
           ended.si_pid == pid)
         return false;
       const auto now = std::chrono::steady_clock::now();
-      if (!counting && book.phase >= kWorking) {
+      if (!counting && (book.phase == kWorking || book.phase == kClosing)) {
         counting = true;
         from = now;
       }
-      if (kill.by_parent && counting && now - from >= kill.after) break;
+      if (kill.by_parent && counting && now - from >= kill.after && book.phase != kWaiting) break;
       if (now - started > kGivenUp) {
         std::string hang = fmt::format("it hangs in phase {}", book.phase.load());
         std::copy(hang.begin(), hang.end(), book.failure.begin());
@@ -243,7 +244,7 @@ std::optional<std::uint64_t> number(const char* text) {
 int usage() {
   fmt::print(stderr,
              "disk_kills [--kills N] [--seed S] [--lanes L] [--folder PATH]\n"
-             "disk_kills audit|victim|plan FOLDER SEED LANE FILE ROUND\n");
+             "disk_kills audit|victim|work|plan FOLDER SEED LANE FILE ROUND\n");
   return 2;
 }
 
@@ -269,14 +270,13 @@ int one_process(std::string_view role, char** arguments) {
       if (std::filesystem::exists(folder + "/" + name + ".before"))
         std::filesystem::copy_file(folder + "/" + name + ".before", copy + "/" + name);
     folder = copy;
-    plan.kill = {};
-    plan.kill.by_parent = true;
   }
+  if (role == "audit" || role == "work") plan.kill = {};
   auto book = OpenBook::open(folder + "/book");
   if (!book) return fmt::print(stderr, "{}\n", book.error().to_string()), 1;
   (*book)->failure[0] = 0;
   Victim victim(folder, plan, **book);
-  if (role == "victim") victim.work_until_killed();
+  if (role == "victim" || role == "work") victim.work_until_killed();
   victim.audit_only();
   fmt::print("disk_kills: nothing lost, nothing wrong\n");
   return 0;
@@ -288,7 +288,7 @@ int one_process(std::string_view role, char** arguments) {
 int main(int argc, char** argv) {
   using namespace tiercel::kills;
   const std::string_view role = argc > 1 ? argv[1] : "";
-  if (role == "audit" || role == "victim" || role == "plan")
+  if (role == "audit" || role == "victim" || role == "work" || role == "plan")
     return argc == 7 ? one_process(role, argv + 2) : usage();
   Options options;
   std::random_device entropy;

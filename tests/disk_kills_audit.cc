@@ -249,25 +249,25 @@ void Victim::audit_node() {
   settle();
 }
 
+std::string Victim::held() const {
+  const Stats& stats = cache_->node->stats();
+  return fmt::format(
+      "reading {}, writing {}, prefetch {}, in flight {}, leased {}, reserved {} bytes; {} stores, "
+      "{} prefetches",
+      stats.disk_reading_bytes, stats.disk_writing_bytes, stats.prefetch_bytes, stats.in_flight_bytes,
+      stats.leased_bytes, stats.reserved_bytes, stores_.size(), fetches_);
+}
+
 // When nothing is under way nothing may be held.
 void Victim::settle() {
-  const Time limit = later(clock_.now(), kPatience);
   const Node& node = *cache_->node;
-  const auto held = [&] {
+  wait_until("held after everything ended:", [&] {
     const Stats& stats = node.stats();
     return stats.disk_reading_bytes + stats.disk_writing_bytes + stats.prefetch_bytes +
-           stats.in_flight_bytes + stats.leased_bytes + stats.reserved_bytes + stores_.size() + fetches_;
-  };
-  while (held() != 0) {
-    pump(true);
-    if (clock_.now() < limit) continue;
-    const Stats& stats = node.stats();
-    fail(fmt::format(
-        "after settling: reading {}, writing {}, prefetch {}, in flight {}, leased {}, reserved "
-        "{} bytes; {} stores, {} prefetches",
-        stats.disk_reading_bytes, stats.disk_writing_bytes, stats.prefetch_bytes, stats.in_flight_bytes,
-        stats.leased_bytes, stats.reserved_bytes, stores_.size(), fetches_));
-  }
+               stats.in_flight_bytes + stats.leased_bytes + stats.reserved_bytes + stores_.size() +
+               fetches_ ==
+           0;
+  });
   if (const auto wrong = node.audit().inconsistency; wrong) fail(fmt::format("the node's books: {}", *wrong));
 }
 

@@ -91,7 +91,7 @@ constexpr std::uint32_t set_number(std::uint32_t space, std::uint32_t page, std:
 }
 
 // Where a process is.
-enum Phase : std::uint64_t { kStarting, kRecovering, kAuditing, kWorking, kClosing };
+enum Phase : std::uint64_t { kStarting, kRecovering, kAuditing, kWorking, kClosing, kWaiting };
 
 // The file of a book, mapped for as long as this lives.
 class OpenBook final {

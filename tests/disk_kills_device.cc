@@ -73,13 +73,16 @@ void MortalDevice::die(std::size_t point) {
 }
 
 void MortalDevice::die_if_late() {
-  if (!plan_.kill.by_parent && clock_.now() >= dies_at_) die(kKilledByItself);
+  if (!plan_.kill.by_parent && clock_.now() >= dies_at_ && book_.phase != kWaiting) die(kKilledByItself);
 }
 
 void MortalDevice::die_in(const BlockRequest& request, Moment moment, std::size_t point) {
   const bool write = request.work == BlockWork::kWrite;
   if (moment != Moment::kBefore) {
-    if (plan_.power_cut && write)
+    // The drive may have taken this one first of all.
+    if (plan_.power_cut && write && moment == Moment::kAfter && random_.chance(0.5))
+      write_now(request.offset, gather(request));
+    else if (plan_.power_cut && write)
       cached_.push_back({request.offset, gather(request)});
     else if (moment == Moment::kAfter)
       static_cast<void>(end({request, cached_.size()}));

@@ -197,12 +197,8 @@ void Victim::store_some() {
 }
 
 void Victim::store_page(std::uint32_t space, std::uint32_t page, const std::vector<std::uint32_t>& classes) {
-  const Time limit = later(clock_.now(), kPatience);
   std::optional<std::uint64_t> slot = free_slot();
-  for (; !slot; slot = free_slot()) {
-    pump(true);
-    if (clock_.now() > limit) fail("stores do not free their sources");
-  }
+  wait_until("stores do not free their sources:", [&] { return slot || (slot = free_slot()); });
   StoreRequest request;
   request.session = cache_->session;
   request.ns = cache_->spaces[space];
@@ -258,14 +254,12 @@ void Victim::look_up(std::uint32_t space, std::uint32_t chain, std::optional<std
   const auto ticket = cache_->node->match(query);
   if (!ticket) fail(fmt::format("match: {}", ticket.error().to_string()));
   const std::uint64_t evicted = cache_->log->stats().evicted;
-  const Time limit = later(clock_.now(), kPatience);
   const TicketView* view = cache_->node->ticket(*ticket);
-  const bool leave = !expected && random_.chance(0.1);
-  while (!leave && view != nullptr && view->pending) {
-    pump(true);
-    view = cache_->node->ticket(*ticket);
-    if (clock_.now() > limit) fail("a match does not end");
-  }
+  if (expected || !random_.chance(0.1))
+    wait_until("a match does not end:", [&] {
+      view = cache_->node->ticket(*ticket);
+      return view == nullptr || !view->pending;
+    });
   const std::uint64_t length = view == nullptr || view->pending ? 0 : view->length;
   if (expected && length != *expected && cache_->log->stats().evicted == evicted)
     fail(fmt::format("space {}, conversation {}: the log allows {} pages, a match found {}", space, chain,
@@ -291,11 +285,7 @@ std::uint64_t Victim::load(std::uint32_t space, std::uint32_t chain, TicketId ti
   }
   const auto operation = cache_->node->load(request);
   if (!operation) fail(fmt::format("load: {}", operation.error().to_string()));
-  const Time limit = later(clock_.now(), kPatience);
-  while (!loaded_.contains(*operation)) {
-    pump(true);
-    if (clock_.now() > limit) fail("a load does not end");
-  }
+  wait_until("a load does not end:", [&] { return loaded_.contains(*operation); });
   const LoadResult result = std::move(loaded_.extract(*operation).mapped());
   require(result.status, "load");
   std::map<std::uint32_t, std::uint64_t> numbers;

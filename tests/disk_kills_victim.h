@@ -13,12 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/prng.h"
 #include "disk_kills_world.h"
 
 namespace tiercel::kills {
 
-inline constexpr Duration kPatience = std::chrono::seconds(60);  // then something hangs
+inline constexpr Duration kPatience = std::chrono::seconds(20);  // then something hangs
 
 class Victim final {
  public:
@@ -36,6 +38,20 @@ class Victim final {
   [[noreturn]] void fail(const std::string& what);
   void require(const Status& status, std::string_view call);
   void phase(Phase now) { book_.phase = now; }
+  // Polls until it holds. Who waits for long is killed later, so that what hangs is not taken for work.
+  template <typename Done>
+  void wait_until(std::string_view what, Done done) {
+    const Time began = clock_.now();
+    const std::uint64_t before = book_.phase;
+    while (!done()) {
+      pump(true);
+      const Duration waited = clock_.now() - began;
+      if (waited > std::chrono::milliseconds(100)) phase(kWaiting);
+      if (waited > kPatience) fail(fmt::format("{} {}", what, held()));
+    }
+    book_.phase = before;
+  }
+  std::string held() const;
   void check_folder();
 
   // -- opening: disk_kills_audit.cc ----
