@@ -433,9 +433,9 @@ std::vector<std::uint64_t> Node::State::hottest_unwritten() {
   return ids;
 }
 
-// Whoever still waits is told that it will not come. What the drive may still read or write keeps its slots.
-void Node::State::forget_disk() {
-  const Status gone{Code::kUnavailable, "the disk was closed before this was durable"};
+// Stores that listen are told that what they wait for will not come.
+void Node::State::tell_no_disk() {
+  const Status gone{Code::kUnavailable, "there is no disk, or it was closed before this was durable"};
   for (const auto& [id, descent] : std::exchange(descents, {})) {
     Completion completion;
     completion.operation = id;
@@ -447,11 +447,16 @@ void Node::State::forget_disk() {
     completion.class_sets = 0;
     give(std::move(completion));
   }
+}
+
+// What the drive may still read or write keeps its slots.
+void Node::State::forget_disk() {
+  tell_no_disk();
   for (const FlushUnderWay& flush : std::exchange(flushes, {})) {
     Completion completion;
     completion.kind = CompletionKind::kFlushed;
     completion.operation = flush.id;
-    completion.status = gone;
+    completion.status = Status{Code::kUnavailable, "flush: the disk was closed before all was durable"};
     give(std::move(completion));
   }
   to_offer.clear();

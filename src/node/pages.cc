@@ -223,9 +223,9 @@ void Node::State::set_resident(Page& page, Residence& set) {
   show_set(set);
   stats.resident_bytes += set.payload_bytes;
   stats.resident_bytes_peak = std::max(stats.resident_bytes_peak, stats.resident_bytes);
+  became_resident(set);  // first: who is told of its being visible asks what becomes of it on the disk
   tell_waiters(set);
   tell_promotions(set);
-  became_resident(set);
   if (cls.is_state()) {
     ++stats.snapshots_stored;
     ++stats.snapshots_resident;

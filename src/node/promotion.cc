@@ -339,7 +339,10 @@ void Node::State::read_done(Residence& set, const Status& status) {
   }
   const bool short_counts = TIERCEL_FAULT(disk_short_read_counts);
   if (!status.ok() && !short_counts)
-    return lose_read(set, status.code == Code::kDataCorrupt ? Reason::kDamaged : Reason::kTierDown,
+    return lose_read(set,
+                     status.code == Code::kDataCorrupt ? Reason::kDamaged
+                     : status.code == Code::kNotFound  ? Reason::kRemoved
+                                                       : Reason::kTierDown,
                      Ending::kFailed);
   const std::optional<std::uint32_t> generation = generation_read(set);
   if (!generation) return lose_read(set, Reason::kDamaged, Ending::kFailed);
@@ -432,10 +435,10 @@ std::size_t Node::State::settle_promotions() {
   std::size_t ended = 0;
   while (!promotion_deadlines.empty() && promotion_deadlines.begin()->first <= now()) {
     const TicketId id = promotion_deadlines.begin()->second;
-    promotion_deadlines.erase(promotion_deadlines.begin());
-    const auto at = promotions.find(id);
-    if (at == promotions.end() || at->second.deadline > now() || TIERCEL_FAULT(promotion_never_ends))
+    if (!promotions.contains(id) || TIERCEL_FAULT(promotion_never_ends)) {
+      promotion_deadlines.erase(promotion_deadlines.begin());
       continue;
+    }
     give_up_promotion(id, Status{Code::kDeadlineExceeded, "its deadline passed before all of it came"});
     ++ended;
   }
@@ -514,6 +517,9 @@ PrefetchResult Node::State::prefetch_result(const Ticket& ticket, const Promotio
 void Node::State::finish_promotion(TicketId id, bool answered) {
   const Promotion promotion = std::move(promotions.at(id));
   promotions.erase(id);
+  const auto [first, last] = promotion_deadlines.equal_range(promotion.deadline);
+  const auto own = std::find_if(first, last, [&](const auto& each) { return each.second == id; });
+  if (own != last) promotion_deadlines.erase(own);
   Ticket& ticket = tickets.at(id);
   ticket.brought_pages = promotion.brought.size();
   Completion completion;

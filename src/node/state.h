@@ -590,6 +590,7 @@ struct Node::State {
   Status settle_record(std::string_view call, std::uint64_t at, bool recorded);
   Status clear_form(std::string_view call, Form& form);
   std::vector<std::uint64_t> hottest_unwritten();
+  void tell_no_disk();
   void forget_disk();
 
   // -- promotion.cc: from the disk into the host tier --

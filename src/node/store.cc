@@ -375,9 +375,11 @@ void Node::State::end_store_if_done(OperationId id) {
   completion.kind = CompletionKind::kVisible;
   completion.operation = id;
   completion.store = std::move(store.outcomes);
-  if (store.tell_lower && world.disk != nullptr) watch_descent(store);
+  const bool tell_lower = store.tell_lower;
+  if (tell_lower) watch_descent(store);
   stores.erase(at);
   give(std::move(completion));
+  if (tell_lower && world.disk == nullptr) tell_no_disk();
 }
 
 // ---- offers ----
