@@ -37,7 +37,7 @@ void DiskLog::State::begin_checkpoint(bool for_closing) {
   last_image = std::max(last_image, superblock.image_sequence) + 1;
   c.header.uuid = superblock.uuid;
   c.header.sequence = last_image;
-  c.header.from_at = placed_up_to();
+  c.header.from_at = TIERCEL_FAULT(image_claims_too_much) ? last_at : placed_up_to();
   c.header.last_life = last_life;
   c.header.index_buckets = index.buckets();
   checkpoint_wanted = false;
@@ -61,7 +61,6 @@ std::size_t DiskLog::State::checkpoint_step() {
   }
   if (drive.blocks_writes()) return 0;
   const std::uint64_t chunks = disk::image_layout(geometry.index_buckets, geometry.catalogue_bytes).chunks;
-  const bool flush_needed = !(c.stage == Stage::kFlush && TIERCEL_FAULT(image_before_data_flush));
   if (c.stage == Stage::kChunks && c.chunk < chunks) {
     if (c.under_way >= kWritesAtOnce) return 0;
     write_chunk();
@@ -82,7 +81,7 @@ std::size_t DiskLog::State::checkpoint_step() {
       c.stage = Stage::kFlush;
       return 1;
     case Stage::kFlush:
-      if (flush_needed && last_good_flush < c.flush) return 0;
+      if (last_good_flush < c.flush) return 0;
       write_superblock();
       c.stage = Stage::kSuperblock;
       return 1;
