@@ -136,6 +136,8 @@ Status restart_scene(Scene& scene, bool power) {
     if (!there.contains(set)) continue;
     kept.emplace(now, born);
     if (disk.log->stats().regions_evicted != 0 || born_in_log(scene, now.first, now.second) == born) continue;
+    // Damaged in memory before it was written down: an opening that verifies it drops it by right.
+    if (scene.book.find(now.first)->ever_damaged.contains(now.second)) continue;
     disk.wrong.push_back(
         fmt::format("class {} of page {} was durable before the {} and is not there after it",
                     set.second.value(), to_hex(set.first.key), power ? "power cut" : "crash"));
