@@ -135,7 +135,9 @@ Status restart_scene(Scene& scene, bool power) {
     const std::pair now{PageId{now_called.at(set.first.ns), set.first.key}, set.second};
     if (!there.contains(set)) continue;
     kept.emplace(now, born);
-    if (disk.log->stats().regions_evicted != 0 || born_in_log(scene, now.first, now.second) == born) continue;
+    // A later copy that was on its way may have taken its place.
+    const auto found = born_in_log(scene, now.first, now.second);
+    if (disk.log->stats().regions_evicted != 0 || (found && *found >= born)) continue;
     // Damaged in memory before it was written down: an opening that verifies it drops it by right.
     if (scene.book.find(now.first)->ever_damaged.contains(now.second)) continue;
     disk.wrong.push_back(
