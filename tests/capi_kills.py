@@ -25,20 +25,22 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "cache")
         for kill in range(arguments.kills):
-            writer = subprocess.Popen([program, "write", file, str(kill + 1)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            lines = Path(folder) / "lines"
+            with open(lines, "w", encoding="ascii") as out:
+                writer = subprocess.Popen([program, "write", file, str(kill + 1)], stdout=out, stderr=subprocess.PIPE, text=True)
             # Sometimes while it opens, mostly while it writes: from its first word on.
             if choose.random() < 0.2:
                 time.sleep(choose.uniform(0, 0.1))
                 killed_early += 1
-                said = ""
             else:
-                said = writer.stdout.readline()
+                while lines.stat().st_size == 0 and writer.poll() is None:
+                    time.sleep(0.002)
                 time.sleep(choose.uniform(0, 0.25))
             writer.kill()
-            rest, complaint = writer.communicate()
+            _, complaint = writer.communicate()
             if complaint:
                 sys.exit(f"kill {kill}: the writer said: {complaint}")
-            said += rest
+            said = lines.read_text(encoding="ascii")
             promised += said[:said.rfind("\n") + 1]
             audit = subprocess.run([program, "audit", file], input=promised, capture_output=True, text=True, timeout=300)
             if audit.returncode != 0:
