@@ -71,7 +71,10 @@ std::optional<DiskReadId> DiskLog::State::read(const DiskEntry& into, bool chain
   if (!entry) return std::nullopt;
   const std::uint64_t stride = disk::stride_blocks(into.record_bytes);
   const std::uint64_t blocks = stride * into.shards.size();
-  if (blocks == 0 || entry->block % region_blocks() + blocks > region_blocks()) return std::nullopt;
+  if (blocks == 0 || entry->block % region_blocks() + blocks > region_blocks()) {
+    erase(*entry);  // not of this size: it can never be read
+    return std::nullopt;
+  }
   BlockRequest request;
   request.work = BlockWork::kRead;
   request.offset = geometry.regions_offset + std::uint64_t{entry->block} * kBlockBytes;

@@ -250,7 +250,9 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
   if (!read) {
     set.reading = false;
     abort_residence(set.id, Ending::kAborted);
-    return world.disk->down() ? lost(Reason::kTierDown) : Start::kLater;
+    if (world.disk->down()) return lost(Reason::kTierDown);
+    const bool still_there = world.disk->find(disk_name(ns, key, item.cls), chain_known).has_value();
+    return still_there ? Start::kLater : lost(Reason::kEvicted);
   }
   reads.emplace(*read, set.id);
   ++set.copies;
