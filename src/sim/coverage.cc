@@ -111,7 +111,6 @@ constexpr std::string_view kDiskCounters[] = {
     "disk_cleared",
     "disk_close",
     "disk_closed",
-    "disk_damage_met",
     "disk_destroy",
     "disk_drive_gone",
     "disk_drive_stalled",
@@ -119,7 +118,6 @@ constexpr std::string_view kDiskCounters[] = {
     "disk_form_cleared",
     "disk_kill",
     "disk_lost",
-    "disk_lying_refused",
     "disk_not_closed",
     "disk_not_settled",
     "disk_power_failed_in_recovery",
@@ -142,6 +140,8 @@ constexpr std::string_view kDiskCounters[] = {
     "disk_write_budget",
 };
 
+constexpr std::string_view kLyingDiskCounters[] = {"disk_damage_met", "disk_lying_refused"};
+
 Coverage of(std::span<const std::string_view> names) {
   Coverage coverage;
   for (const std::string_view name : names) coverage.must_meet(name);
@@ -151,7 +151,12 @@ Coverage of(std::span<const std::string_view> names) {
 }  // namespace
 
 Coverage Coverage::of_node() { return of(kCounters); }
-Coverage Coverage::of_disk() { return of(kDiskCounters); }
+Coverage Coverage::of_disk(bool lying) {
+  Coverage coverage = of(kDiskCounters);
+  if (lying)
+    for (const std::string_view name : kLyingDiskCounters) coverage.must_meet(name);
+  return coverage;
+}
 
 void Coverage::hit(std::string_view name, std::uint64_t times) {
   const auto at = counts_.find(name);

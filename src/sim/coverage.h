@@ -15,7 +15,7 @@ class Coverage final {
   Coverage() = default;  // none: what is added is counted
   // Every counter that must be met by runs of the node, or of the disk log alone, at 0.
   static Coverage of_node();
-  static Coverage of_disk();
+  static Coverage of_disk(bool lying);
   void must_meet(std::string_view name) { counts_.emplace(name, 0); }
   // Requires: `name` is one of those.
   void hit(std::string_view name, std::uint64_t times = 1);

@@ -29,7 +29,10 @@ DiskSpaceName space_name(const StorageForm& form, std::uint64_t seed, std::size_
 }  // namespace
 
 DiskScene::DiskScene(DiskScenario of, std::uint64_t number)
-    : scenario(std::move(of)), seed(number), prng(mix64(number) ^ 0xAC7), coverage(Coverage::of_disk()) {
+    : scenario(std::move(of)),
+      seed(number),
+      prng(mix64(number) ^ 0xAC7),
+      coverage(Coverage::of_disk(scenario.lying)) {
   for (std::size_t i = 0; i < scenario.spaces; ++i) {
     DiskSpace space;
     space.form = i % scenario.forms.size();
