@@ -17,7 +17,8 @@ echo "== The same with a quarter of the memory and a disk below it, closed and o
 disk=build/replay.disk
 trap 'rm -f "$disk"' EXIT
 "$program" replay "${trace[@]}" --spec "$spec" --policy value --snapshots advice \
-  --host-bytes 16GiB --disk "$disk" --disk-bytes 2GiB --restart-at 6000
+  --host-bytes 16GiB --disk "$disk" --disk-bytes 2GiB --restart-at 6000 --status
+"$program" disk check "$disk"
 
 python3 tools/compare_replays.py --program "$program" --spec "$spec" "${trace[@]}" --rule-sizes 10 \
   --out build/replays "$@"
