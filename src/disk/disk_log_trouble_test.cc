@@ -146,7 +146,7 @@ TEST_F(TroubleTest, AFlushThatFailsTakesBackWhatItWasToKeep) {
   EXPECT_GE(log->durable_at(), durable);
   write(5, 5);
   lose_power();
-  for (const std::uint64_t i : {1, 2, 3, 5}) expect_bytes(i);
+  for (const std::uint64_t i : {1U, 2U, 3U, 5U}) expect_bytes(i);
 }
 
 TEST_F(TroubleTest, ErrorsInARowTripTheTierAndItComesBackByItself) {
@@ -167,10 +167,10 @@ TEST_F(TroubleTest, ErrorsInARowTripTheTierAndItComesBackByItself) {
   drive->failure = {};
   wait_for_the_drive();
   EXPECT_FALSE(log->down());
-  for (const std::uint64_t i : {1, 2, 3}) expect_bytes(i);
+  for (const std::uint64_t i : {1U, 2U, 3U}) expect_bytes(i);
   write(21, 22);
   reopen();
-  for (const std::uint64_t i : {1, 2, 3, 21, 22}) expect_bytes(i);
+  for (const std::uint64_t i : {1U, 2U, 3U, 21U, 22U}) expect_bytes(i);
 }
 
 TEST_F(TroubleTest, AnOperationThatDoesNotEndTripsTheTier) {
@@ -193,7 +193,7 @@ TEST_F(TroubleTest, AnOperationThatDoesNotEndTripsTheTier) {
   wait_for_the_drive();
   EXPECT_FALSE(log->down());
   EXPECT_TRUE(memory.empty());
-  for (const std::uint64_t i : {1, 2, 3}) expect_bytes(i);
+  for (const std::uint64_t i : {1U, 2U, 3U}) expect_bytes(i);
 }
 
 TEST_F(TroubleTest, AFullDriveIsStillRead) {
@@ -212,7 +212,7 @@ TEST_F(TroubleTest, AFullDriveIsStillRead) {
   wait_for_the_drive();
   write(6, 7);
   reopen();
-  for (const std::uint64_t i : {1, 2, 3, 6, 7}) expect_bytes(i);
+  for (const std::uint64_t i : {1U, 2U, 3U, 6U, 7U}) expect_bytes(i);
 }
 
 TEST_F(TroubleTest, ADamagedRecordIsReadAsItStandsAndDropped) {
