@@ -347,10 +347,6 @@ Status Recovery::verify(std::uint32_t region, const Descriptor& d) {
 // Regions that may hold something newer than the image: all from the last one on that begins at or before the
 // image's number.
 std::vector<std::uint32_t> Recovery::newer_than_image() {
-  if (getenv("DBG"))
-    for (auto r : found_.order)
-      fprintf(stderr, "order %u life %lu first %lu has %d\n", r, found_.regions[r].life,
-              found_.regions[r].first_at, found_.regions[r].has_segments);  // DBG
   std::uint64_t next_first = UINT64_MAX;  // where the next region with segments begins, as far as known
   std::vector<std::uint32_t> chosen;
   for (auto it = found_.order.rbegin(); it != found_.order.rend(); ++it) {
@@ -386,10 +382,6 @@ std::vector<Recovery::Replay> Recovery::collect() {
       found_.last_at = std::max(found_.last_at, region.last_at);
       replay.entries = std::move(footer->entries);
       see_names(number, replay.entries);
-      if (getenv("DBG"))
-        for (const Descriptor& d : replay.entries)
-          fprintf(stderr, "  footer %u d kind %d space %u born %lu block %u+%u\n", number, (int)d.kind,
-                  d.space, d.born, d.block, d.blocks);  // DBG
     } else {
       TailScan& scan = tails.try_emplace(number, *this, number).first->second;
       scan.read();
