@@ -100,8 +100,7 @@ bool DiskLog::State::log_control(Descriptor descriptor, std::shared_ptr<std::vec
 
 // Its entry comes before whatever uses it.
 bool DiskLog::State::log_name(DiskSpaceId space) {
-  if (name_logged.size() <= space.value()) name_logged.resize(space.value() + 1);
-  if (name_logged[space.value()]) return true;
+  if (name_logged.contains(space)) return true;
   auto payload =
       std::make_shared<std::vector<std::byte>>(disk::Catalogue::encode_name(space, *catalogue.name(space)));
   payload->resize(disk::stride_blocks(payload->size()) * kBlockBytes);
@@ -110,7 +109,7 @@ bool DiskLog::State::log_name(DiskSpaceId space) {
   d.space = space.value();
   d.blocks = static_cast<std::uint32_t>(payload->size() / kBlockBytes);
   if (!log_control(d, std::move(payload))) return false;
-  name_logged[space.value()] = true;
+  name_logged.insert(space);
   return true;
 }
 
@@ -181,7 +180,7 @@ Result<DiskSpaceId> DiskLog::open_space(const DiskSpaceName& name) {
     const DiskSpaceName& there = *s.catalogue.name(*known);
     if (there.text.empty() && there.runs.empty() && !s.options.read_only) {
       static_cast<void>(s.catalogue.learn(*known, kept));
-      if (known->value() < s.name_logged.size()) s.name_logged[known->value()] = false;
+      s.name_logged.erase(*known);
     }
     return *known;
   }

@@ -117,8 +117,7 @@ DiskLog::State::State(const DiskLogOptions& asked, BlockDevice& device, Clock& t
   last_image = found.last_image;
   for (const auto& [name, blocks] : found.set_blocks) count_of(name.first, name.second).blocks = blocks;
   for (const DiskSpaceId id : catalogue.all()) {
-    if (name_logged.size() <= id.value()) name_logged.resize(id.value() + 1);
-    name_logged[id.value()] = true;
+    name_logged.insert(id);
   }
   geometry.host_bytes = disk::host_bytes_of(geometry, options);
   stats.recovered_from_image = found.counts.from_image;
@@ -208,19 +207,22 @@ Status DiskLog::State::make_ready(disk::DriveIo& io) {
 Result<std::unique_ptr<DiskLog>> DiskLog::open(const DiskLogOptions& options, BlockDevice& drive,
                                                Clock& clock, const Digest& new_uuid) {
   auto opening = std::make_unique<Opening>(drive, clock, options);
-  const Status status = open_drive(*opening, options, new_uuid);
+  Status status = open_drive(*opening, options, new_uuid);
+  std::unique_ptr<State> state;
+  if (status.ok()) {
+    state = std::make_unique<State>(options, drive, clock, opening->recovery.found());
+    state->count_index(opening->recovery);
+    if (!options.read_only) status = state->make_ready(opening->io);
+    state->stats.written_bytes = opening->io.written_bytes();
+    state->stats.header_bytes = opening->io.written_bytes();
+    state->stats.recovery_read_bytes = opening->io.read_bytes();
+  }
   if (opening->io.gave_up()) {
-    // Reads may still be under way: their memory is never used again.
+    if (status.ok()) status = {Code::kIoError, "disk: the drive does not answer while its log is opened"};
+    // Operations may still be under way: their memory is never used again.
     [[maybe_unused]] Opening* const kept = opening.release();
   }
   if (!status.ok()) return tl::unexpected(status);
-  auto state = std::make_unique<State>(options, drive, clock, opening->recovery.found());
-  state->count_index(opening->recovery);
-  if (!options.read_only)
-    if (const Status ready = state->make_ready(opening->io); !ready.ok()) return tl::unexpected(ready);
-  state->stats.written_bytes = opening->io.written_bytes();
-  state->stats.header_bytes = opening->io.written_bytes();
-  state->stats.recovery_read_bytes = opening->io.read_bytes();
   return std::unique_ptr<DiskLog>(new DiskLog(std::move(state)));
 }
 
@@ -338,6 +340,8 @@ Status DiskLog::State::close(Duration at_most) {
         status = {Code::kIoError, "disk: the last image was not written"};
     }
   }
+  // Whoever gave memory gets it back where nothing reads it yet.
+  if (!status.ok()) lose_unwritten(status);
   closed = true;
   return status;
 }

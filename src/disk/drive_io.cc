@@ -105,6 +105,7 @@ Status DriveIo::read(std::uint64_t offset, MutableByteView into) {
 }
 
 Status DriveIo::write(std::uint64_t offset, ByteView bytes) {
+  if (gave_up_) return no_answer();  // what is kept may still be read into
   BlockRequest request;
   request.work = BlockWork::kWrite;
   request.offset = offset;

@@ -76,7 +76,10 @@ void DiskLog::State::footer_read(const std::vector<std::byte>& bytes, const Stat
       return;
     }
     auto footer = disk::parse_footer(bytes);
-    if (ours && footer) {
+    const auto inside = [&](const Descriptor& d) {
+      return d.block + std::uint64_t{d.blocks} <= region_blocks();
+    };
+    if (ours && footer && std::all_of(footer->entries.begin(), footer->entries.end(), inside)) {
       p.entries = std::move(footer->entries);
       p.stage = options.reinsert_after != 0 ? Stage::kReinsert : Stage::kErase;
       return;
@@ -105,8 +108,6 @@ void DiskLog::State::erase_some() {
   }
   if (p.next < p.entries.size()) return;
   ++stats.regions_evicted;
-  regions[p.region].oldest_born = UINT64_MAX;
-  forget_removals();
   p.stage = disk::Preparing::Stage::kReads;
 }
 
@@ -123,8 +124,6 @@ void DiskLog::State::sweep_some() {
   if (p.next < index.buckets()) return;
   p.barrier = last_segment;
   ++stats.regions_evicted;
-  regions[p.region].oldest_born = UINT64_MAX;
-  forget_removals();
   p.stage = disk::Preparing::Stage::kReads;
 }
 
@@ -205,12 +204,12 @@ bool DiskLog::State::reinserted_are_durable() {
   return false;
 }
 
+// All that is gathered, since numbers must follow one another: removals among it are written again.
 void DiskLog::State::drop_gathered_reinserts() {
-  for (const disk::Queued& item : gathered)
-    if (item.reinserted) gathered_blocks -= item.descriptor.blocks;
-  std::erase_if(gathered, [](const disk::Queued& item) { return item.reinserted; });
-  gathered_lowest = UINT64_MAX;
-  for (const disk::Queued& item : gathered) note_gathered(item);
+  if (std::none_of(gathered.begin(), gathered.end(),
+                   [](const disk::Queued& item) { return item.reinserted; }))
+    return;
+  lose_gathered({Code::kUnavailable, "disk: no region to write to after a failure"});
 }
 
 // ---- what a removal leaves behind ----

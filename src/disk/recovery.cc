@@ -468,6 +468,7 @@ void Recovery::apply(const Replay& replay) {
         put(replay, d);
         break;
       case EntryKind::kRemovePage: {
+        if (found_.catalogue->name(space) == nullptr) break;  // nothing of it can be found
         removals.remove_page(space, d.key, d.born);
         const DiskIndex::Hits hits = found_.index->find_all(space, d.key);
         for (std::size_t i = 0; i < hits.count; ++i)
@@ -475,6 +476,7 @@ void Recovery::apply(const Replay& replay) {
         break;
       }
       case EntryKind::kClearSpace:
+        if (found_.catalogue->name(space) == nullptr) break;
         removals.clear_space(space, d.born);
         break;
       case EntryKind::kClearForm:

@@ -104,6 +104,9 @@ std::size_t DiskLog::State::prepare() {
         return 1;
       }
       if (last_good_flush < p.flush && !TIERCEL_FAULT(region_reused_before_header_flush)) return 0;
+      // Only now is what it held gone for good, and with it the need of what beat it.
+      regions[p.region].oldest_born = UINT64_MAX;
+      forget_removals();
       ready = p.region;
       preparing.reset();
       return 1;
@@ -154,7 +157,9 @@ std::vector<std::byte> DiskLog::State::new_header(std::uint32_t number) {
 
 void DiskLog::State::write_header() {
   disk::Preparing& p = *preparing;
+  const std::uint64_t oldest_born = regions[p.region].oldest_born;
   const auto bytes = std::make_shared<std::vector<std::byte>>(new_header(p.region));
+  regions[p.region].oldest_born = oldest_born;  // its old life holds until this is durable
   stats.header_bytes += bytes->size();
   spend(bytes->size());
   p.stage = disk::Preparing::Stage::kWriting;

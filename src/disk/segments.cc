@@ -335,6 +335,10 @@ void DiskLog::State::lose_unwritten(const Status& why) {
     lose(segment, why);
     it = going.erase(it);
   }
+  lose_gathered(why);
+}
+
+void DiskLog::State::lose_gathered(const Status& why) {
   for (disk::Queued& item : std::exchange(gathered, {})) lose(item, why);
   gathered_blocks = 0;
   gathered_lowest = UINT64_MAX;

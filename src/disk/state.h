@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -179,6 +180,7 @@ struct DiskLog::State {
   // The region ends before the segment.
   void cut(std::uint64_t id);
   void lose_unwritten(const Status& why);
+  void lose_gathered(const Status& why);
   std::size_t write_again();
   Filling* filling_of(std::uint32_t region);
   Filling* open_region() {
@@ -275,7 +277,7 @@ struct DiskLog::State {
   disk::Removals removals;
   disk::Admission admission;
   std::unordered_map<std::uint64_t, disk::Count> counts;  // by space and class
-  std::vector<bool> name_logged;                          // by space
+  std::unordered_set<DiskSpaceId> name_logged;            // those with an entry of their name
 
   std::vector<disk::Region> regions;
   std::deque<std::uint32_t> free;    // hold nothing
