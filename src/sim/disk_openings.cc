@@ -232,6 +232,7 @@ bool try_open(DiskScene& scene, bool fair) {
 std::vector<Presence> find_disk_path(const DiskScene& scene, std::size_t page) {
   const DiskPage& last = scene.book.pages()[page];
   std::vector<Key> keys;
+  keys.reserve(last.path.size());
   for (const std::size_t each : last.path) keys.push_back(scene.book.pages()[each].key);
   std::vector<Presence> presence(keys.size(), 0);
   const DiskSpaceId id = scene.spaces[last.space].id;
