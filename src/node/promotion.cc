@@ -339,8 +339,7 @@ void Node::State::read_done(Residence& set, const Status& status) {
     end_reading(set);
     return free_if_unused(set);
   }
-  const bool short_counts = TIERCEL_FAULT(disk_short_read_counts);
-  if (!status.ok() && !short_counts)
+  if (!status.ok())
     return lose_read(set,
                      status.code == Code::kDataCorrupt ? Reason::kDamaged
                      : status.code == Code::kNotFound  ? Reason::kRemoved
