@@ -91,7 +91,7 @@ TEST_P(BlockContract, BytesComeBackAsTheyWereWrittenWhateverTheirPieces) {
   for (std::uint64_t i = 0; i < kParts; ++i)
     memory.push_back(std::make_unique<AlignedBytes>(kPart + (1U << 18)));
   std::vector<std::vector<std::byte>> expected(kParts);
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 16; ++round) {
     std::vector<BlockRequest> batch;
     const BlockWork work = round % 2 == 0 ? BlockWork::kWrite : BlockWork::kRead;
     for (std::uint64_t part = 0; part < kParts; ++part) {
@@ -164,7 +164,7 @@ TEST_P(BlockContract, TheLastBlockIsReadAndWritten) {
 TEST_P(BlockContract, IsFullAtSomeTimeAndTellsEachEndOnce) {
   const AlignedBytes memory(kBytes);
   std::vector<BlockRequest> work;
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     const std::uint64_t offset = prng_.below(kBytes / kBlockBytes) * kBlockBytes;
     if (i % 50 == 49)
       work.push_back(request(BlockWork::kFlush, 0, {}));
