@@ -196,6 +196,10 @@ TEST(DiskH10, ALeftOverThatCannotBeTakenIsNamed) {
 
 // ---- H12 ----
 
+const char* environment(const char* name) {
+  return std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing here sets it
+}
+
 TEST(DiskH12, SizesAround2And4GiBAreRefusedWholeWhereTheyDoNotFit) {
   const FileTree tree;
   FileBed bed(tree.root() + "/log", 8 * kMiB);
@@ -281,9 +285,12 @@ class HoleyDevice final : public DeviceAround {
 // it belongs.
 void round_trip(std::uint64_t bytes, bool holes) {
   const FileTree tree;
-  FileBed bed(tree.root() + "/log", (4 * (bytes + 256 * kMiB) + 64 * kMiB) / kBlockBytes * kBlockBytes);
+  // The third object no longer fits the region of the first two, which is sealed then: an opening verifies
+  // the last region's records in memory.
+  const std::uint64_t region_bytes = (bytes + 100 * kMiB) / kBlockBytes * kBlockBytes;
+  FileBed bed(tree.root() + "/log", 4 * region_bytes + 64 * kMiB);
   bed.device_options.file.sparse = true;
-  bed.log_options.region_bytes = (bytes + 256 * kMiB) / kBlockBytes * kBlockBytes;
+  bed.log_options.region_bytes = region_bytes;
   bed.log_options.stall_after = std::chrono::hours(1);
   if (holes) bed.around = [](BlockDevice& inner) { return std::make_unique<HoleyDevice>(inner); };
   ASSERT_EQ(bed.open(), "");
@@ -315,37 +322,32 @@ void round_trip(std::uint64_t bytes, bool holes) {
   }
   ASSERT_TRUE(bed.log->settle(bed.log->last_at(), std::chrono::minutes(10)).ok());
   static_cast<void>(bed.log->drain_events());
-  for (int turn = 0; turn < 2; ++turn) {
-    for (const One& one : all) {
-      std::vector<std::byte> marks(one.record.marks().size(), std::byte{0xEE});
-      const DiskEntry into = one.record.entry(one.name, marks);
-      ASSERT_TRUE(bed.log->find(one.name, true)) << one.name.key.words[1];
-      ASSERT_TRUE(bed.log->read(into, true));
-      ASSERT_TRUE(settled(DiskEvent::Kind::kRead, 1));
-      EXPECT_TRUE(marks == one.record.marks()) << one.name.key.words[1];
-    }
-    if (turn != 0) break;
-    ASSERT_TRUE(bed.log->close(std::chrono::minutes(10)).ok());
-    ASSERT_EQ(bed.reopen(), "");
-    bed.stepping->whole = true;
+  ASSERT_TRUE(bed.log->close(std::chrono::minutes(10)).ok());
+  ASSERT_EQ(bed.reopen(), "");
+  bed.stepping->whole = true;
+  for (const One& one : all) {
+    std::vector<std::byte> marks(one.record.marks().size(), std::byte{0xEE});
+    const DiskEntry into = one.record.entry(one.name, marks);
+    ASSERT_TRUE(bed.log->find(one.name, true)) << one.name.key.words[1];
+    ASSERT_TRUE(bed.log->read(into, true));
+    ASSERT_TRUE(settled(DiskEvent::Kind::kRead, 1));
+    EXPECT_TRUE(marks == one.record.marks()) << one.name.key.words[1];
   }
 }
 
 TEST(DiskH12, AnObjectOf5GiBRoundTripsAndItsNeighboursStay) { round_trip(5ULL << 30, true); }
 
-TEST(DiskH12, ObjectsAround2And4GiBRoundTripAndTheirNeighboursStay) {
-  if (const char* smaller = std::getenv("TIERCEL_LARGE_TEST_BYTES"); smaller != nullptr)
+TEST(DiskH12, AnObjectBeyond2GiBRoundTripsAndItsNeighboursStay) {
+  if (const char* smaller = environment("TIERCEL_LARGE_TEST_BYTES"); smaller != nullptr)
     return round_trip(std::stoull(smaller) + 1, true);
-  for (const std::uint64_t bytes :
-       {(1ULL << 31) - 4096, 1ULL << 31, (1ULL << 31) + 1, 1ULL << 32, (1ULL << 32) + 4096})
-    round_trip(bytes, true);
+  round_trip((1ULL << 31) + 1, true);
 }
 
 // Every byte of it written: TIERCEL_LARGE_TEST_BYTES makes it smaller, TIERCEL_LONG_TESTS has it run at all.
 TEST(DiskH12, AnObjectOf5GiBIsReallyWritten) {
-  if (std::getenv("TIERCEL_LONG_TESTS") == nullptr)
+  if (environment("TIERCEL_LONG_TESTS") == nullptr)
     GTEST_SKIP() << "skipped: 1 case, it writes 5 GiB; TIERCEL_LONG_TESTS=1 runs it";
-  const char* wanted = std::getenv("TIERCEL_LARGE_TEST_BYTES");
+  const char* wanted = environment("TIERCEL_LARGE_TEST_BYTES");
   round_trip(wanted != nullptr ? std::stoull(wanted) : 5ULL << 30, false);
 }
 

@@ -72,6 +72,7 @@ pid_t start(const std::vector<std::string>& arguments) {
   std::vector<std::string> texts{"disk_kills"};
   texts.insert(texts.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
   for (std::string& text : texts) pointers.push_back(text.data());
   pointers.push_back(nullptr);
   pid_t pid = 0;
@@ -208,6 +209,8 @@ int run(const Options& options) {
   const auto started = std::chrono::steady_clock::now();
   std::vector<std::jthread> threads;
   std::vector<Lane> lanes;
+  lanes.reserve(options.lanes);
+  threads.reserve(options.lanes);
   for (std::uint32_t i = 0; i < options.lanes; ++i) lanes.emplace_back(options, i, total);
   for (Lane& lane : lanes) threads.emplace_back([&lane] { lane.run(); });
   threads.clear();
@@ -299,13 +302,11 @@ int main(int argc, char** argv) {
     const auto value = number(argv[i + 1]);
     if (name == "--folder")
       parent = argv[i + 1];
-    else if (!value)
-      return usage();
-    else if (name == "--kills")
+    else if (value && name == "--kills")
       options.kills = *value;
-    else if (name == "--seed")
+    else if (value && name == "--seed")
       options.seed = *value;
-    else if (name == "--lanes")
+    else if (value && name == "--lanes")
       options.lanes = static_cast<std::uint32_t>(*value);
     else
       return usage();

@@ -85,7 +85,7 @@ Plan make_plan(std::uint64_t seed, std::uint32_t lane, std::uint64_t file, std::
                                        WritePolicy::kWriteThroughSelective, WritePolicy::kWriteBack};
   plan.tier.write_policy = kPolicies[random.below(4)];
   plan.tier.prefetch_threshold_tokens = 0;
-  plan.kill = kill_plan(random, plan.power_cut, file * kRoundsPerFile + round + lane * 14);
+  plan.kill = kill_plan(random, plan.power_cut, file * kRoundsPerFile + round + std::uint64_t{lane} * 14);
   return plan;
 }
 
