@@ -287,7 +287,9 @@ void DiskLog::State::cut(std::uint64_t id) {
   const bool was_written = written.contains(id);
   const Segment& first = was_written ? written.at(id) : going.at(id);
   Filling* const filling = filling_of(first.region);
-  TIERCEL_CHECK(filling != nullptr || TIERCEL_FAULT(footer_without_flush));
+  const bool may_be_gone =
+      TIERCEL_FAULT(footer_without_flush);  // outside of the check, which names what it asks
+  TIERCEL_CHECK(filling != nullptr || may_be_gone);
   const std::uint32_t region = first.region;
   if (filling != nullptr) {
     filling->next_block = first.block;

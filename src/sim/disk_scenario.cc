@@ -44,7 +44,7 @@ void choose_options(DiskScenario& scenario, Prng& prng) {
   const DiskAdmission rules[] = {DiskAdmission::kAll, DiskAdmission::kAll, DiskAdmission::kAuto,
                                  DiskAdmission::kSecondTouch};
   options.admission = rules[prng.below(4)];
-  if (prng.chance(0.15)) options.write_bytes_per_day = prng.between(1, 40) * 100'000;
+  if (prng.chance(0.25)) options.write_bytes_per_day = prng.between(1, 20) * 50'000;
   options.reinsert_after = prng.chance(0.5) ? 0 : static_cast<std::uint32_t>(prng.between(1, 2));
   options.segments_in_flight = static_cast<std::uint32_t>(prng.between(1, 4));
   options.reads_in_flight = static_cast<std::uint32_t>(prng.between(1, 8));
