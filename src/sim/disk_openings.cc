@@ -203,7 +203,7 @@ void begin_afresh(DiskScene& scene) {
 bool try_open(DiskScene& scene, bool fair) {
   DiskLogOptions options = scene.scenario.options;
   options.read_only = scene.read_only;
-  if (scene.read_only) scene.drive->forbid_writes();
+  scene.drive->forbid_writes(scene.read_only);
   auto log = DiskLog::open(options, *scene.drive, scene.clock, uuid_of(scene));
   if (log) {
     scene.log = *std::move(log);

@@ -79,8 +79,8 @@ class SimDrive final : public BlockDevice {
   // What its user did that no user may: out of bounds, changed the memory of a write under way, let
   // operations overlap. The first one.
   const std::optional<std::string>& misuse() const { return misuse_; }
-  // From now on every write and flush is misuse.
-  void forbid_writes() { writes_forbidden_ = true; }
+  // Whether every write and flush from now on is misuse.
+  void forbid_writes(bool forbid) { writes_forbidden_ = forbid; }
 
   // What a new drive starts with: after power_fails_in() or process_dies(), or whatever is there. This one is
   // empty after it. Requires: nothing under way.
