@@ -202,7 +202,7 @@ class DriveBench final {
     ::sync();
     const DriveWork work{BlockWork::kRead, kPage, bytes_,
                          memory_.bytes(),  8,     run_.size(64U << 20, 8U << 20) / kPage};
-    CpuMeter ours, files, pages;
+    CpuMeter ours, files;
     const Subject subjects[] = {through(*device_.device, "engine", work, ours),
                                 subject("files", work, files, [&](Samples& samples) {
                                   return read_files(count, kPage, work.operations, samples);

@@ -39,7 +39,7 @@ class HoleDrive final : public BlockDevice {
     const std::uint64_t id = request.id;
     std::vector<BlockRequest> parts;
     if (request.work == BlockWork::kWrite)
-      parts = without_pages(std::move(request));
+      parts = without_pages(request);
     else
       parts.push_back(std::move(request));
     const std::uint64_t whole = ++last_;
@@ -78,7 +78,7 @@ class HoleDrive final : public BlockDevice {
   bool is_page(const BlockPiece& piece) const {
     return piece.data >= pages_.data() && piece.data < pages_.data() + pages_.size();
   }
-  std::vector<BlockRequest> without_pages(BlockRequest request) const {
+  std::vector<BlockRequest> without_pages(const BlockRequest& request) const {
     std::vector<BlockRequest> parts;
     bool goes_on = false;
     std::uint64_t offset = request.offset;

@@ -200,7 +200,6 @@ double CpuMeter::seconds_per_gib() const {
 }
 
 std::optional<double> fio_bytes_per_second(const std::string& path, const DriveWork& work) {
-  if (std::system("command -v fio >/dev/null 2>&1") != 0) return std::nullopt;
   const std::string command = fmt::format(
       "fio --name=bench --filename='{}' --rw=randread --bs={} --iodepth={} --size={} --ioengine=io_uring "
       "--direct=1 --fixedbufs=1 --registerfiles=1 --runtime=2 --time_based --output-format=json 2>/dev/null",

@@ -48,8 +48,8 @@ struct BlockQueue::Operation {
 const BlockMemory& BlockQueue::Attempt::memory() const { return operation->memory; }
 
 Result<std::unique_ptr<BlockQueue>> BlockQueue::create(BlockQueueOptions options) {
-  int end_fd = -1;
-  if (options.event && (end_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+  const int end_fd = options.event ? ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+  if (options.event && end_fd < 0)
     return error(Code::kUnavailable, fmt::format("{}: no file descriptor for events: {}; look at ulimit -n",
                                                  options.name, std::generic_category().message(errno)));
   return std::unique_ptr<BlockQueue>(new BlockQueue(std::move(options), end_fd));
