@@ -65,7 +65,7 @@ constexpr Fault kFaults[] = {
     {"clear_not_durable", "disk_stale", 8, 5000, "disk"},
     {"reinserted_gets_new_number", "disk_found", 2, 5000, "disk"},
     {"stale_life_ignored", "disk_bytes", 7, 5000, "disk"},
-    {"epoch_ignored_in_tail", "disk_found", 23, 5000, "disk"},
+    {"epoch_ignored_in_tail", "disk_found", 49, 5000, "disk"},
     {"tail_segment_not_verified", "disk_bytes", 8, 5000, "disk"},
     {"durable_before_flush", "disk_durable", 8, 5000, "disk"},
     {"evicted_entry_stays", "disk_durable", 7, 5000, "disk"},
