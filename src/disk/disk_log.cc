@@ -256,7 +256,8 @@ bool DiskLog::State::has_work() const {
   const bool can_write = is_open || ready;
   const bool evicting = preparing && (preparing->stage == Stage::kErase || preparing->stage == Stage::kSweep);
   const bool copying = checkpoint && checkpoint->under_way == 0 && checkpoint->flush == 0;
-  return was_blocked || went_on || (!gathered.empty() && going.empty() && can_write) ||
+  const bool unwritten = writing == 0 && !going.empty();  // closed by an append that found no room
+  return was_blocked || went_on || unwritten || (!gathered.empty() && going.empty() && can_write) ||
          (!again.empty() && can_write) || evicting || copying || sweep_from.has_value() ||
          (!flushing && flush_wanted > flushes_begun);
 }
