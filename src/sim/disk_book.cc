@@ -58,7 +58,8 @@ void DiskBook::durable(std::uint64_t at) {
 void DiskBook::evicted(const DiskSet& set) {
   const auto there = present_.find(set);
   if (there == present_.end()) return;
-  appends_[there->second].evicted = true;
+  // An older one whose place it had taken is not owed either: the name was told to be gone.
+  for (const std::size_t number : sets_[set]) appends_[number].evicted = true;
   present_.erase(there);
 }
 
