@@ -20,7 +20,9 @@
 
 namespace tiercel::kills {
 
-inline constexpr Duration kPatience = std::chrono::seconds(20);  // then something hangs
+// Then something hangs. Longer than a reservation lives: a class-set of which a shard was refused ends with
+// it.
+inline constexpr Duration kPatience = std::chrono::seconds(45);
 
 class Victim final {
  public:

@@ -32,10 +32,11 @@ std::uint32_t first_blocks_crc(const disk::Queued& item, std::uint32_t crc) {
     std::uint64_t left = kBlockBytes;
     for (const BlockPiece& piece : record) {
       const std::uint64_t part = std::min(left, piece.length);
-      crc = crc32c(ByteView(piece.data, part), crc);
+      if (part == 0) break;
+      crc = crc32c(piece.data != nullptr ? ByteView(piece.data, part) : ByteView(kZeros).first(part), crc);
       left -= part;
     }
-    crc = crc32c(ByteView(kZeros).first(left), crc);
+    if (left != 0) crc = crc32c(ByteView(kZeros).first(left), crc);
   }
   return crc;
 }

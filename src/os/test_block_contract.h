@@ -162,14 +162,15 @@ TEST_P(BlockContract, TheLastBlockIsReadAndWritten) {
 }
 
 TEST_P(BlockContract, IsFullAtSomeTimeAndTellsEachEndOnce) {
-  const AlignedBytes memory(kBytes);
+  constexpr std::uint64_t kWorks = 1000;
+  const AlignedBytes memory(kWorks * kBlockBytes);  // of each its own
   std::vector<BlockRequest> work;
-  for (int i = 0; i < 1000; ++i) {
+  for (std::uint64_t i = 0; i < kWorks; ++i) {
     const std::uint64_t offset = prng_.below(kBytes / kBlockBytes) * kBlockBytes;
     if (i % 50 == 49)
       work.push_back(request(BlockWork::kFlush, 0, {}));
     else
-      work.push_back(request(BlockWork::kRead, offset, {{memory.data() + offset, kBlockBytes}}));
+      work.push_back(request(BlockWork::kRead, offset, {{memory.data() + i * kBlockBytes, kBlockBytes}}));
   }
   run(work);
   bool full = false;
@@ -197,13 +198,13 @@ TEST_P(BlockContract, AFlushEndsAndKeepsWhatWasWritten) {
 }
 
 TEST_P(BlockContract, GoesAwayWhileWorkIsUnderWay) {
-  const AlignedBytes memory(kBytes);
+  const AlignedBytes memory(kBytes), into(kBytes);
+  ASSERT_TRUE(device_->submit(request(BlockWork::kRead, 0, {{into.data(), kBytes}})));
   for (int i = 0; i < 100; ++i)
-    if (!device_->submit(
-            request(i % 2 == 0 ? BlockWork::kRead : BlockWork::kWrite, 0, {{memory.data(), kBytes}})))
-      break;
+    if (!device_->submit(request(BlockWork::kWrite, 0, {{memory.data(), kBytes}}))) break;
   device_.reset();
-  memory.fill(prng_);  // nobody else touches it any more
+  memory.fill(prng_);  // nobody else touches them any more
+  into.fill(prng_);
 }
 
 }  // namespace tiercel
