@@ -136,11 +136,12 @@ TIERCEL_API tiercel_status tiercel_prefetch_result_read(const tiercel_operation*
 /* Wanted pages that did not come, and why. Errors: unavailable: not yet. */
 TIERCEL_API tiercel_status tiercel_prefetch_reasons(const tiercel_operation* operation, tiercel_miss* misses,
                                                     uint64_t capacity, uint64_t* count, tiercel_error* error);
-/* stats->size must be set. Cost: O(1). Errors: unsupported: the node was opened without a disk. */
+/* stats->size must be set. Cost: O(namespaces x classes) of the log. Errors: unsupported: the node was opened
+ * without a disk. */
 TIERCEL_API tiercel_status tiercel_disk_stats_read(tiercel_node* node, tiercel_disk_stats* stats,
                                                    tiercel_error* error);
 /* For people: tiers, bytes, what was hit and missed, write budget, age of the oldest page. Lines of text, as
- * tiercel_spec_to_json gives text; what stands in them may change with any version. Cost: O(1). */
+ * tiercel_spec_to_json gives text; what stands in them may change with any version. Cost: as above. */
 TIERCEL_API tiercel_status tiercel_status_text(tiercel_node* node, char* text, uint64_t capacity,
                                                uint64_t* count, tiercel_error* error);
 

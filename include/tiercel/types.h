@@ -622,9 +622,10 @@ typedef struct tiercel_operation_result {
   uint64_t length;   /* load: pages really delivered; store with tell_lower: class-sets that the disk has */
   uint64_t items;    /* store: of the batch */
   uint64_t items_ok; /* store: committed or already present */
-  tiercel_status status; /* load: why it ended; store with tell_lower: cancelled, the disk was closed first */
-  uint32_t quiescent;    /* not 0: nothing touches the operation's memory any more */
-  char message[256];     /* of a status that is not ok; cut to fit */
+  tiercel_status
+      status;         /* load: why it ended; store with tell_lower: unavailable, the disk was closed first */
+  uint32_t quiescent; /* not 0: nothing touches the operation's memory any more */
+  char message[256];  /* of a status that is not ok; cut to fit */
 } tiercel_operation_result;
 
 /* ---- what the cache tells of itself ---- */

@@ -162,10 +162,7 @@ bool Core::disk_open(const Live& live) const { return log_ != nullptr && !live.d
 WriteDown Core::write_down(Live& live, Duration at_most) {
   WriteDown done = live.node->write_down(at_most);
   live.disk_closed = true;
-  settle(live);
-  live.cancel_descents();
-  live.cancel_flushes();
-  settle(live);
+  settle(live);  // stores and flushes that waited for the disk have been told by the node
   return done;
 }
 
@@ -182,6 +179,8 @@ std::size_t Core::step() {
   if (live_.node == nullptr) return 0;
   std::size_t done = live_.expire_requests();
   done += live_.node->poll();
+  // The node asks no more; what ends late would keep its descriptor readable, and this thread awake.
+  if (live_.disk_closed && log_ != nullptr) done += log_->poll();
   return done + settle(live_);
 }
 

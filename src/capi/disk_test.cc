@@ -384,6 +384,37 @@ TEST_P(CapiDisk, WritingDownIsReportedAndTheNodeGoesOnWithoutADisk) {
   EXPECT_EQ(promoted_length(program, keys), 4U);
 }
 
+// Not that it is durable: what it waited for will not come.
+TEST_P(CapiDisk, AStoreThatOutlivesTheDiskIsToldThatItIsNotDurable) {
+  Program program(options());
+  tiercel_cq* const cq = make_cq(program.node);
+  const auto keys = Program::make_keys(program.ns, 3, 1);
+  const auto items = Program::items(keys);
+  tiercel_store_options store = store_of(items);
+  store.cq = cq;
+  store.tell_lower = 1;
+  TIERCEL_OK_CALL(tiercel_event_create(program.node, &store.after_event, error));
+  tiercel_operation* operation = nullptr;
+  TIERCEL_OK_CALL(tiercel_store(program.ns, &store, nullptr, &operation, error));
+  TIERCEL_OK_CALL(tiercel_node_write_down(program.node, kLong, nullptr, error));
+  TIERCEL_OK_CALL(tiercel_event_fire(program.node, store.after_event, error));
+  TIERCEL_OK_CALL(tiercel_operation_wait(operation, TIERCEL_COMPLETION_DURABLE, kLong, error));
+  EXPECT_EQ(result_of(operation).status, TIERCEL_UNAVAILABLE);
+  EXPECT_EQ(result_of(operation).length, 0U);
+  const std::vector<tiercel_completion> told = drain(cq);
+  ASSERT_EQ(told.size(), 4U);
+  EXPECT_EQ(told[1].kind, TIERCEL_COMPLETION_VISIBLE);
+  EXPECT_EQ(told[1].status, TIERCEL_OK) << "the host tier has it";
+  EXPECT_EQ(told[2].kind, TIERCEL_COMPLETION_ACCEPTED);
+  EXPECT_EQ(told[2].status, TIERCEL_UNAVAILABLE);
+  EXPECT_EQ(told[3].kind, TIERCEL_COMPLETION_DURABLE);
+  EXPECT_EQ(told[3].status, TIERCEL_UNAVAILABLE);
+  EXPECT_EQ(told[3].length, 0U);
+  EXPECT_NE(told[3].flags & TIERCEL_COMPLETION_LAST, 0U);
+  tiercel_operation_release(operation);
+  tiercel_cq_release(cq);
+}
+
 TEST_P(CapiDisk, SwitchedOffTheDiskIsNotTouched) {
   ASSERT_EQ(::setenv("TIERCEL_OFF", "1", 1), 0);
   {

@@ -129,10 +129,12 @@ void Live::take_completion(Completion& completion) {
       break;
     case CompletionKind::kAccepted:
       op->class_sets = completion.class_sets;
+      op->lower = std::move(completion.status);
       give(op, TIERCEL_COMPLETION_ACCEPTED, false);
       break;
     case CompletionKind::kDurable:
       op->class_sets = completion.class_sets;
+      op->lower = std::move(completion.status);
       give(op, TIERCEL_COMPLETION_DURABLE, true);
       break;
     case CompletionKind::kFlushed:
@@ -178,20 +180,6 @@ void Live::cancel_flushes() {
     op->flushed = {Code::kCancelled, "flush: the disk was closed meanwhile"};
     op->last = true;
     ++given_;
-    at = operations_.erase(at);
-  }
-}
-
-void Live::cancel_descents() {
-  for (auto at = operations_.begin(); at != operations_.end();) {
-    const std::shared_ptr<Operation> op = at->second;
-    if (!op->tells_lower || (op->given & bit(TIERCEL_COMPLETION_VISIBLE)) == 0) {
-      ++at;
-      continue;
-    }
-    op->lower = {Code::kCancelled, "the disk was closed before it was durable"};
-    if ((op->given & bit(TIERCEL_COMPLETION_ACCEPTED)) == 0) give(op, TIERCEL_COMPLETION_ACCEPTED, false);
-    give(op, TIERCEL_COMPLETION_DURABLE, true);
     at = operations_.erase(at);
   }
 }

@@ -115,9 +115,8 @@ class Live final {
   void give_back(const std::vector<BroughtSlot>& slots);
   // Takes the node's completions. Returns: how many, those of suspend() included.
   std::size_t route();
-  // Flushes, and stores that wait for the disk alone, end as cancelled: nobody may wait for a drive for ever.
+  // They end as cancelled: nobody may wait for a drive for ever.
   void cancel_flushes();
-  void cancel_descents();
 
   // -- tickets --
   // Of a match just made. With a view that is pending no more it is answered at once.

@@ -21,6 +21,8 @@ namespace tiercel::disk {
 
 inline constexpr std::uint64_t kIndexEntryBytes = 32;
 inline constexpr std::uint64_t kBucketEntries = 8;
+// To plan for: two buckets of which the emptier is taken fill to about this before one is refused.
+inline constexpr std::uint64_t kBucketEntriesPlanned = 6;
 inline constexpr std::uint64_t kBucketBytes = kIndexEntryBytes * kBucketEntries;
 
 // What one entry says. On the drive: key 16 · block u32 · space u32 · born u40 · class u8 · uses u8 · life
@@ -35,6 +37,9 @@ struct IndexEntry {
   std::uint8_t life = 0;    // low byte of its region's life
   friend bool operator==(const IndexEntry&, const IndexEntry&) = default;
 };
+
+// As an entry keeps it of its region.
+inline std::uint8_t low_byte(std::uint64_t life) { return static_cast<std::uint8_t>(life & 0xFF); }
 
 class DiskIndex final {
  public:

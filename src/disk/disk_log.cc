@@ -12,11 +12,8 @@
 namespace tiercel {
 namespace {
 
-// Waits in which nothing happens and no time passes: nobody will do anything any more.
-constexpr int kVainWaitsMax = 1000;
 // Footers read while opening to learn how large the class-sets of an image are.
 constexpr int kSizesReadMax = 64;
-constexpr std::uint64_t kBucketEntriesPlanned = 6;
 
 // What opening needs together; where the drive did not answer it must stay as long as the process.
 struct Opening {
@@ -103,7 +100,7 @@ DiskLog::State::State(const DiskLogOptions& asked, BlockDevice& device, Clock& t
       index(std::move(*found.index)),
       catalogue(std::move(*found.catalogue)),
       removals(std::move(*found.removals)),
-      admission(options.admission, index.buckets() * kBucketEntriesPlanned,
+      admission(options.admission, index.buckets() * disk::kBucketEntriesPlanned,
                 disk::WriteBudget(options.write_bytes_per_day, the_clock.now())),
       last_life(found.last_life),
       last_at(found.last_at),
@@ -234,7 +231,7 @@ DiskLog::~DiskLog() {
   s.closing = s.closed = true;
   const Time until = later(s.clock.now(), s.options.stall_after);
   Time last = s.clock.now();
-  for (int vain = 0; s.drive.under_way() != 0 && s.clock.now() < until && vain < kVainWaitsMax;) {
+  for (int vain = 0; s.drive.under_way() != 0 && s.clock.now() < until && vain < disk::kVainWaitsMax;) {
     const std::size_t things = s.drive.poll();
     if (things == 0) s.drive.wait(until - s.clock.now());
     vain = things == 0 && s.clock.now() == last ? vain + 1 : 0;
@@ -295,7 +292,7 @@ Time DiskLog::State::next_due() const {
 
 Status DiskLog::State::run_until(const std::function<bool()>& done, Duration at_most) {
   const Time until = later(clock.now(), at_most);
-  for (int vain = 0; vain < kVainWaitsMax;) {
+  for (int vain = 0; vain < disk::kVainWaitsMax;) {
     const std::size_t things = poll();
     if (done()) return {};
     if (drive.down()) return {Code::kUnavailable, "disk: the tier is down"};

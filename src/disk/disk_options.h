@@ -28,7 +28,8 @@ struct DiskLogOptions {
   std::uint64_t index_entries = 0;  // class-sets; 0: one for each 64 KiB of the drive, at least 4,096
   std::uint64_t removals_max = 0;   // kept one by one; 0: index_entries / 16, at least 1,024
   DiskAdmission admission = DiskAdmission::kAuto;
-  std::optional<std::uint64_t> write_bytes_per_day;  // averaged over the last 24 hours; nothing: no limit
+  std::optional<std::uint64_t>
+      write_bytes_per_day;  // averaged over the last 24 hours, of this opening; nothing: no limit
   std::uint32_t reinsert_after =
       0;  // uses since written after which eviction writes a class-set again; 0: never
   std::uint32_t segments_in_flight = 4;

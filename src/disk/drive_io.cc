@@ -13,8 +13,6 @@ namespace {
 // Read at once while opening.
 constexpr std::size_t kReadsAtOnce = 64;
 constexpr int kReadTries = 4;
-// Waits that end without anything having happened, clock included: a drive that has lost an operation.
-constexpr int kVainWaitsMax = 1000;
 
 Status no_answer() {
   return {Code::kIoError, "disk: the drive does not answer; nothing was changed: open again when it does"};

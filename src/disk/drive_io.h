@@ -16,6 +16,9 @@
 
 namespace tiercel::disk {
 
+// Waits in a row in which nothing ends and no time passes: the drive has lost an operation.
+inline constexpr int kVainWaitsMax = 1000;
+
 class DriveIo final {
  public:
   // An operation that takes longer than `stall_after` ends all: see gave_up().

@@ -24,7 +24,9 @@ std::size_t DiskLog::State::evict() {
     case Stage::kImage:
       // Removals and names of the region must be somewhere else before it goes.
       if (regions[p.region].last_control_at > image_from_at) {
-        checkpoint_wanted = true;
+        // Not once more while one that has them is under way.
+        if (!checkpoint || checkpoint->header.from_at < regions[p.region].last_control_at)
+          checkpoint_wanted = true;
         return 0;
       }
       p.stage = Stage::kFooter;

@@ -24,9 +24,6 @@ constexpr std::uint64_t kRegionBytesMin = 64 * kKiB;
 constexpr std::uint64_t kRegionsMin = 4;
 // An entry of the index names a block behind the first region's start by 32 bits.
 constexpr std::uint64_t kRegionsBytesMax = kBlockBytes << 32;
-// Entries to plan for in a bucket of eight: two buckets of which the emptier is taken fill to about this
-// before one is refused.
-constexpr std::uint64_t kBucketEntriesPlanned = 6;
 constexpr std::uint64_t kEntryBytesPlanned = 64 * kKiB;
 constexpr std::uint64_t kIndexEntriesMin = 4096;
 constexpr std::uint64_t kIndexEntriesMax = 1ULL << 40;

@@ -150,6 +150,7 @@ void DiskLog::State::write_superblock() {
   ++c.under_way;
   const auto bytes = std::make_shared<std::vector<std::byte>>(disk::encode(c.next));
   stats.header_bytes += bytes->size();
+  spend(bytes->size());
   BlockRequest request;
   request.work = BlockWork::kWrite;
   request.offset = TIERCEL_FAULT(superblock_single) ? 0 : (c.next.sequence & 1) * kBlockBytes;

@@ -72,14 +72,4 @@ Status RecordCheck::check(ByteView record, const Descriptor& d, std::uint16_t sh
   return {};
 }
 
-Status RecordCheck::check_all(ByteView bytes, const Descriptor& d, const DiskSpaceName* name) {
-  const std::uint64_t stride = bytes.size() / d.shards;
-  std::uint32_t generation = 0;
-  for (std::uint16_t shard = 0; shard < d.shards; ++shard) {
-    Status status = check(bytes.subspan(shard * stride, stride), d, shard, name, generation);
-    if (!status.ok()) return {status.code, fmt::format("shard {}: {}", shard, status.message)};
-  }
-  return {};
-}
-
 }  // namespace tiercel::disk

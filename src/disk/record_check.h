@@ -23,8 +23,6 @@ class RecordCheck final {
   // `generation`: 0, or what the shards before had; set. Errors: data_corrupt: what is wrong.
   Status check(ByteView record, const Descriptor& descriptor, std::uint16_t shard, const DiskSpaceName* name,
                std::uint32_t& generation);
-  // All shards. Requires: bytes of all blocks of the entry.
-  Status check_all(ByteView bytes, const Descriptor& descriptor, const DiskSpaceName* name);
 
  private:
   // The class as far as checksums need it; null: no runs are known.

@@ -20,8 +20,6 @@ namespace {
 constexpr std::uint64_t kBlankBytes = 1ULL << 20;
 constexpr std::string_view kSuperblockMagic = "TIERCLOG";
 
-std::uint8_t low_byte(std::uint64_t life) { return static_cast<std::uint8_t>(life & 0xFF); }
-
 // Whether a block is what a power failure may leave of the first superblock: any of its sectors. Nobody
 // else's bytes look like that.
 bool torn_superblock(ByteView block) {
@@ -358,7 +356,7 @@ std::vector<std::uint32_t> Recovery::newer_than_image() {
     }
     // Without a readable first segment the region may hold anything up to the next one's first number.
     if (next_first > found_.image_from_at + 1) {
-      if (next_first != UINT64_MAX || !region.has_segments) chosen.push_back(*it);
+      chosen.push_back(*it);
       if (region.has_segments) next_first = region.first_segment->first_at;
     } else {
       region.last_at = next_first - 1;

@@ -134,7 +134,6 @@ struct NameHash {
 };
 
 std::uint64_t stride_blocks(std::uint64_t record_bytes);
-inline std::uint8_t low_byte(std::uint64_t life) { return static_cast<std::uint8_t>(life & 0xFF); }
 
 }  // namespace disk
 

@@ -88,20 +88,23 @@ void Node::State::offer_down(Residence& set, DiskOffer offer) {
   if (set.disk != DiskState::kWriting && set.disk != DiskState::kWaiting) settle_descent(set);
 }
 
+std::uint64_t Node::State::write_room() const {
+  return static_cast<std::uint64_t>(options.disk.write_share * static_cast<double>(stats.arena_bytes));
+}
+
 void Node::State::offer_to_log(Residence& set, DiskOffer offer) {
   if (world.disk == nullptr || set.page == nullptr || set.state != ResidenceState::kResident) return;
   if (set.disk == DiskState::kWriting || set.disk == DiskState::kThere) return;
   const Namespace& ns = *namespaces.at(set.ns);
   // What another process may still change is not worth a write before that has ended.
   if (!on_disk(ns.disk) || set.writer_lives() || !current(*set.page)) return;
-  const auto room =
-      static_cast<std::uint64_t>(options.disk.write_share * static_cast<double>(stats.arena_bytes));
   const auto wait = [&] {
     if (set.disk != DiskState::kWaiting) to_offer.push_back(set.id);
     set.disk = DiskState::kWaiting;
   };
   const bool closing = offer == DiskOffer::kClosing;
-  if (!closing && stats.disk_writing_bytes != 0 && stats.disk_writing_bytes + set.payload_bytes > room)
+  if (!closing && stats.disk_writing_bytes != 0 &&
+      stats.disk_writing_bytes + set.payload_bytes > write_room())
     return wait();
   const DiskAnswer answer = world.disk->append(disk_entry(set), offer);
   switch (answer.verdict) {
@@ -173,9 +176,7 @@ PastEvent Node::State::past_of_evicted(const Page& page, NamespaceId by) const {
 bool Node::State::may_leave(const Residence& set) const {
   if (world.disk == nullptr || options.disk.write_policy != WritePolicy::kWriteBack) return true;
   if (set.disk == DiskState::kThere || set.disk == DiskState::kRefused) return true;
-  const auto room =
-      static_cast<std::uint64_t>(options.disk.write_share * static_cast<double>(stats.arena_bytes));
-  return leaving_bytes == 0 || leaving_bytes + set.payload_bytes <= room;
+  return leaving_bytes == 0 || leaving_bytes + set.payload_bytes <= write_room();
 }
 
 // Write-back: the oldest go down while they can still be found, so that room is made by forgetting alone.
@@ -218,26 +219,16 @@ void Node::State::offer_waiting() {
 
 // ---- what became of it ----
 
-void Node::State::written_down(Residence& set, std::uint64_t at) {
+void Node::State::offer_ended(Residence& set, std::optional<std::uint64_t> at) {
   if (set.copies != 0) --set.copies;
   stats.disk_writing_bytes -= set.payload_bytes;
   if (set.page == nullptr) leaving_bytes -= std::min(leaving_bytes, set.payload_bytes);
-  set.disk = DiskState::kThere;
-  set.disk_at = at;
-  ++stats.demoted;
-  stats.demoted_bytes += set.payload_bytes;
-  settle_descent(set);
-  if (set.page != nullptr)
-    drop_if_unneeded(set);
-  else
-    free_if_unused(set);
-}
-
-void Node::State::not_written_down(Residence& set) {
-  if (set.copies != 0) --set.copies;
-  stats.disk_writing_bytes -= set.payload_bytes;
-  if (set.page == nullptr) leaving_bytes -= std::min(leaving_bytes, set.payload_bytes);
-  set.disk = DiskState::kUnknown;
+  set.disk = at ? DiskState::kThere : DiskState::kUnknown;
+  if (at) {
+    set.disk_at = *at;
+    ++stats.demoted;
+    stats.demoted_bytes += set.payload_bytes;
+  }
   settle_descent(set);
   if (set.page != nullptr)
     drop_if_unneeded(set);
@@ -301,10 +292,8 @@ std::size_t Node::State::disk_events() {
         Residence* set = residence(at->second);
         appends.erase(at);
         if (set == nullptr) break;  // only where a fault let it go
-        if (event.kind == DiskEvent::Kind::kWritten)
-          written_down(*set, event.at);
-        else
-          not_written_down(*set);
+        const bool written = event.kind == DiskEvent::Kind::kWritten;
+        offer_ended(*set, written ? std::optional(event.at) : std::nullopt);
         break;
       }
       case DiskEvent::Kind::kRead: {

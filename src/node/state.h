@@ -576,11 +576,12 @@ struct Node::State {
   void leaves(Residence& set);                     // its `leaving`; before it is hidden
   // The page's reason, when it is evicted: why the disk has not got it, if it refused.
   PastEvent past_of_evicted(const Page& page, NamespaceId by) const;
+  std::uint64_t write_room() const;            // bytes that may be under way to the disk
   bool may_leave(const Residence& set) const;  // not while too much is being written down
   void clean_ahead();
   void offer_waiting();
-  void written_down(Residence& set, std::uint64_t at);
-  void not_written_down(Residence& set);
+  // It stands at number `at`; nothing: it was lost on the way.
+  void offer_ended(Residence& set, std::optional<std::uint64_t> at);
   void settle_descent(const Residence& set);
   void watch_descent(const Store& store);
   std::size_t disk_events();

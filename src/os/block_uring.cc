@@ -115,6 +115,9 @@ class UringDevice final : public BlockDevice {
     });
     if (failed < 0) return refused(Code::kUnsupported, "a ring", -failed);
     made_ = true;
+    // Without it a wait with a time limit leaves an end of its own among ours.
+    if ((ring_.features & IORING_FEAT_EXT_ARG) == 0)
+      return refused(Code::kUnsupported, "a wait with a time limit (Linux 5.11)", EINVAL);
     ring_is_new();
     fixed_file_ =
         asked(BlockFeature::kRegisterFile, [&] { return ::io_uring_register_files(&ring_, &fd_, 1); }) == 0;
