@@ -1,7 +1,9 @@
 // The disk tier through the ABI: on a small file, with a node after another on it.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <string>
 
 #include <stdlib.h>
@@ -197,7 +199,8 @@ TEST_P(CapiDisk, AStoreHearsOfTheDiskInOrderAndOnlyWhenItAsked) {
   TIERCEL_OK_CALL(tiercel_operation_wait(operation, TIERCEL_COMPLETION_DURABLE, kLong, error));
   const std::vector<tiercel_completion> told = drain(cq);
   std::vector<tiercel_completion_kind> kinds;
-  for (const tiercel_completion& one : told) kinds.push_back(one.kind);
+  std::transform(told.begin(), told.end(), std::back_inserter(kinds),
+                 [](const tiercel_completion& one) { return one.kind; });
   EXPECT_EQ(kinds,
             (std::vector<tiercel_completion_kind>{TIERCEL_COMPLETION_SOURCE_FREE, TIERCEL_COMPLETION_VISIBLE,
                                                   TIERCEL_COMPLETION_ACCEPTED, TIERCEL_COMPLETION_DURABLE}));
@@ -416,7 +419,7 @@ TEST_P(CapiDisk, AStoreThatOutlivesTheDiskIsToldThatItIsNotDurable) {
 }
 
 TEST_P(CapiDisk, SwitchedOffTheDiskIsNotTouched) {
-  ASSERT_EQ(::setenv("TIERCEL_OFF", "1", 1), 0);
+  ASSERT_EQ(::setenv("TIERCEL_OFF", "1", 1), 0);  // NOLINT(concurrency-mt-unsafe): no other thread is there
   {
     Program program(options());
     EXPECT_FALSE(std::filesystem::exists(folder.file));
@@ -436,7 +439,7 @@ TEST_P(CapiDisk, SwitchedOffTheDiskIsNotTouched) {
     EXPECT_EQ(stats.open, 0U);
     EXPECT_EQ(stats.size_bytes, 0U);
   }
-  ASSERT_EQ(::unsetenv("TIERCEL_OFF"), 0);
+  ASSERT_EQ(::unsetenv("TIERCEL_OFF"), 0);  // NOLINT(concurrency-mt-unsafe): nor now
 }
 
 TEST_P(CapiDisk, OptionsThatMakeNoSenseOpenNothing) {

@@ -4,6 +4,7 @@
 // Threads: one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -34,6 +35,8 @@ class Catalogue final {
   // As read from the log. Errors: data_corrupt: another name has the number, or the name another number, or
   // there is no room for it. A name known without text and runs takes those of the new one.
   Status learn(DiskSpaceId id, const DiskSpaceName& name);
+  // A number that something in the log has, whether or not its name is known: no new name gets it.
+  void seen(DiskSpaceId id) { last_ = std::max(last_, id.value()); }
   std::vector<DiskSpaceId> of_form(const Digest& form) const;
   std::vector<DiskSpaceId> all() const;
 

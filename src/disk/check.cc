@@ -60,6 +60,9 @@ Status Check::run() {
     if (options_.progress) options_.progress(region + 1, found.regions.size());
     if (io_.gave_up()) return {Code::kIoError, "disk: the drive does not answer"};
   }
+  if (found.counts.no_room != 0)
+    report_.notes.push_back(
+        fmt::format("{} class-sets are whole, and the index has no place for them", found.counts.no_room));
   if (!io_.unreadable().ok()) report_.notes.push_back(io_.unreadable().message);
   count_spaces();
   return {};

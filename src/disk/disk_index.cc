@@ -142,6 +142,28 @@ bool DiskIndex::put(const IndexEntry& entry) {
   return true;
 }
 
+bool DiskIndex::put_with_moves(const IndexEntry& entry) {
+  if (put(entry)) return true;
+  const Pair pair = buckets_of(entry.key, buckets_);
+  return (make_room_in(pair.first) || make_room_in(pair.second)) && put(entry);
+}
+
+// One of its entries goes to its other bucket. Requires: the bucket is full. False: there is no room there.
+bool DiskIndex::make_room_in(std::uint64_t bucket) {
+  for (std::size_t i = 0; i < kBucketEntries; ++i) {
+    std::byte* const from = bucket_at(bucket) + i * kIndexEntryBytes;
+    const Pair pair = buckets_of(load(from).key, buckets_);
+    std::byte* to = bucket_at(pair.first == bucket ? pair.second : pair.first);
+    for (std::size_t k = 0; k < kBucketEntries; ++k, to += kIndexEntryBytes) {
+      if (!is_free(to)) continue;
+      std::memcpy(to, from, kIndexEntryBytes);
+      std::memset(from, 0, kIndexEntryBytes);
+      return true;
+    }
+  }
+  return false;
+}
+
 bool DiskIndex::erase(DiskSpaceId space, const Key& key, ClassId cls) {
   std::byte* const entry = only_entry_of(space, key, cls);
   if (entry == nullptr) return false;

@@ -1,6 +1,6 @@
 // Where each class-set lies: a table of buckets of eight entries of 32 bytes; a key has two buckets, the
-// emptier one takes a new entry, and nothing ever moves. So a part of it can be copied while the rest
-// changes, and the copy is the image on the drive: byte for byte, little-endian.
+// emptier one takes a new entry, and nothing ever moves while the log runs. So a part of it can be copied
+// while the rest changes, and the copy is the image on the drive: byte for byte, little-endian.
 //
 // Threads: one thread.
 #pragma once
@@ -54,6 +54,10 @@ class DiskIndex final {
   // False: both buckets are full; nothing changed. An entry of the same (space, key, class) is replaced; also
   // where it stands twice, as it may in an image that was copied while it went and came back.
   bool put(const IndexEntry& entry);
+  // The same; where both buckets are full, one of their entries goes to its other bucket, if that has room.
+  // While a log is opened, when nothing copies the table: the order in which it is filled then is another one
+  // than that in which it was, and what had a place must find one.
+  bool put_with_moves(const IndexEntry& entry);
   // False: not there.
   bool erase(DiskSpaceId space, const Key& key, ClassId cls);
   std::optional<IndexEntry> find(DiskSpaceId space, const Key& key, ClassId cls) const;
@@ -85,6 +89,7 @@ class DiskIndex final {
   std::byte* bucket_at(std::uint64_t bucket) const { return table_ + bucket * kBucketBytes; }
   std::byte* entry_of(DiskSpaceId space, const Key& key, ClassId cls) const;  // null: not there
   std::byte* only_entry_of(DiskSpaceId space, const Key& key, ClassId cls);
+  bool make_room_in(std::uint64_t bucket);
   Mapping memory_;
   std::byte* table_ = nullptr;
   std::uint64_t buckets_ = 0;

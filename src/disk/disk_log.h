@@ -83,11 +83,13 @@ struct DiskAnswer {
 // What became of earlier calls, in order.
 struct DiskEvent {
   enum class Kind : std::uint8_t {
-    kWritten,     // append: its memory is free, and it can be found
-    kLost,        // append: it failed; its memory is free. `status` says why
-    kDurable,     // everything up to `at` is behind a flush
-    kRead,        // read: the bytes are there, unverified; or `status` says why not. Its memory is free
-    kEvicted,     // `name` has left with its region (and was not removed before)
+    kWritten,  // append: its memory is free, and it can be found
+    kLost,     // append: it failed; its memory is free. `status` says why
+    kDurable,  // everything up to `at` is behind a flush
+    kRead,     // read: the bytes are there, unverified; or `status` says why not. Its memory is free
+    // `name` has left with its region, and was not removed before; or, with a status that is not ok, what was
+    // written of it was lost before it was durable, removed or not.
+    kEvicted,
     kCheckpoint,  // an image up to `at` is durable
   };
   Kind kind = Kind::kWritten;
@@ -109,7 +111,9 @@ class DiskLog {
   // Recovers what the drive holds, or makes a new log where it holds nothing but zeros. `drive` and `clock`
   // outlive it; `new_uuid` is used for a new log. Errors: failed_precondition: the drive holds something
   // else, or a log of another version or geometry (untouched; the message names what was found);
-  // invalid_argument (options; too small); io_error. Cost: image bytes + footers and tail since that image.
+  // invalid_argument (options; too small); io_error. After an error whose message says that the drive does
+  // not answer, operations may be under way for ever: that BlockDevice is not opened again. Requires: none of
+  // an earlier user is. Cost: image bytes + footers and tail since that image.
   static Result<std::unique_ptr<DiskLog>> open(const DiskLogOptions& options, BlockDevice& drive,
                                                Clock& clock, const Digest& new_uuid);
   // Writes nothing more. To lose nothing: settle() first, or close().

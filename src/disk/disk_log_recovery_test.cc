@@ -133,6 +133,41 @@ TEST_F(RecoveryTest, AnImageIsCopiedWhileTheLogGoesOn) {
   expect_all(1, 60);
 }
 
+// What is written behind a segment that is still under way does not count yet: an image that named it would
+// have nothing of what it took the place of.
+TEST_F(RecoveryTest, AnImageNamesNothingBehindAGap) {
+  options.checkpoint_regions = 1;
+  options.segment_bytes = 2 * kBlockBytes;  // one class-set each
+  open();
+  write(1, 10);
+  ASSERT_TRUE(log->remove(space, test_key(9)));  // so that the others are written again
+  ASSERT_TRUE(log->settle(log->last_at(), kLong).ok());
+  const DiskGeometry g = log->geometry();
+  std::optional<std::uint64_t> gap;  // the next segment
+  drive->held = [&](const BlockRequest& r) {
+    if (!gap && r.work == BlockWork::kWrite && r.offset >= g.regions_offset) gap = r.offset;
+    return r.work == BlockWork::kWrite && r.offset == gap;
+  };
+  const std::uint64_t images = log->stats().checkpoints;
+  append(11);
+  EXPECT_EQ(append(1, ClassId(0), 1, 2).verdict, DiskVerdict::kAccepted);
+  for (std::uint64_t i = 12; i <= 60; ++i) {
+    append(i);
+    poll_all();
+  }
+  ASSERT_TRUE(gap);
+  EXPECT_GT(log->find(name_of(1), true)->offset, *gap);
+  EXPECT_EQ(log->stats().checkpoints, images) << "it waits";
+  for (int i = 0; i < 20; ++i) log->poll();
+  EXPECT_GT(log->next_due(), clock.now()) << "and does not ask to be polled for that";
+  lose_power();
+  expect_all(1, 8);
+  EXPECT_FALSE(found(12));
+  drive->held = {};
+  write(61, 100);
+  EXPECT_GE(log->stats().checkpoints, 1U);
+}
+
 TEST_F(RecoveryTest, ADamagedSuperblockIsReplacedByTheOther) {
   open();
   write(1, 10);
@@ -197,6 +232,59 @@ TEST_F(RecoveryTest, TheMarkOfALaterOpeningVouchesForNothingThatItDidNotTake) {
   EXPECT_TRUE(found(1));
   EXPECT_FALSE(found(2)) << "it is not whole";
   EXPECT_TRUE(found(3));
+  drive->damage(torn + 5000);  // whole again
+  reopen();
+  EXPECT_TRUE(found(1));
+  EXPECT_FALSE(found(2)) << "an opening left it out";
+  EXPECT_TRUE(found(3));
+}
+
+// The same where the log does not go on: the opening writes the footer of an older region, of what counts.
+TEST_F(RecoveryTest, WhatAnOpeningLeftOutOfAnOlderRegionStaysOut) {
+  options.checkpoint_regions = 1000;
+  options.flush_after = std::chrono::hours(1);
+  open();
+  write(1, 2);  // and the next region is ready
+  drive->held = [](const BlockRequest& r) { return r.work == BlockWork::kFlush; };
+  std::uint64_t last = 2;
+  for (; append(last + 1).verdict == DiskVerdict::kAccepted; ++last) poll_all();  // until a region is wanting
+  const DiskGeometry g = log->geometry();
+  const auto region_of = [&](std::uint64_t i) {
+    return (log->find(name_of(i), true)->offset - g.regions_offset) / g.region_bytes;
+  };
+  ASSERT_NE(region_of(5), region_of(last));
+  const std::uint64_t torn = log->find(name_of(5), true)->offset;
+  drive->held = {};
+  log.reset();
+  drive->damage(torn + 5000);
+  open();
+  EXPECT_EQ(log->stats().recovered_from_footers, 0U);
+  EXPECT_FALSE(found(5)) << "it is not whole";
+  drive->damage(torn + 5000);  // whole again
+  reopen();
+  EXPECT_GT(log->stats().recovered_from_footers, 0U);
+  EXPECT_FALSE(found(5)) << "an opening left it out";
+  expect_all(1, 4);
+  expect_all(6, last);
+}
+
+// A class-set whose namespace nobody can name is not that of another one that gets its number.
+TEST_F(RecoveryTest, TheNumberOfALostNameIsNotGivenAway) {
+  open();
+  append(1);
+  poll_all();
+  const std::uint64_t first = log->find(name_of(1), true)->offset;
+  drive->damage(first - kBlockBytes + 10);  // its name stands before it
+  name = test_space(2);
+  reopen();
+  EXPECT_FALSE(found(1));
+  EXPECT_EQ(space, DiskSpaceId(2));
+  drive->damage(first - kBlockBytes + 10);  // whole again
+  write(2, 2);
+  reopen();
+  EXPECT_FALSE(found(1));
+  EXPECT_TRUE(found(2));
+  EXPECT_EQ(log->spaces().size(), 1U);
 }
 
 // A whole record of the same name under a new directory, where the power failed between the two: what was

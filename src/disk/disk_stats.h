@@ -50,6 +50,7 @@ struct DiskStats {
   // Of the last opening.
   std::uint64_t recovered_class_sets = 0, recovered_from_image = 0, recovered_from_footers = 0,
                 recovered_from_tail = 0;
+  std::uint64_t recovered_without_place = 0;  // whole in the log, and the index has no place for them
   std::uint64_t recovery_read_bytes = 0;
   std::uint64_t tail_segments_refused = 0;  // not whole
   std::uint64_t footers_damaged = 0, images_damaged = 0;

@@ -140,10 +140,15 @@ std::vector<std::byte> sealed_block(std::vector<std::byte> block) {
 
 // ---- descriptors ----
 
-Checked check_nothing_else(const Kind& kind, const Descriptor& d, bool key, bool parent_and_length,
-                           bool payload) {
-  const bool fits = (key || d.key == Key{}) && (parent_and_length || (d.parent == Key{} && d.length == 0)) &&
-                    (payload || d.blocks == 0) && d.cls == ClassId(0) && d.shards == 0;
+// What a kind that is no class-set has besides its number.
+struct Fields {
+  bool key = false, parent = false, length = false, payload = false;
+};
+
+Checked check_nothing_else(const Kind& kind, const Descriptor& d, Fields has) {
+  const bool fits = (has.key || d.key == Key{}) && (has.parent || d.parent == Key{}) &&
+                    (has.length || d.length == 0) && (has.payload || d.blocks == 0) && d.cls == ClassId(0) &&
+                    d.shards == 0;
   if (fits) return {};
   return differs(kind, "entry", "no more fields than its kind has", "others, too");
 }
@@ -157,16 +162,18 @@ Checked check_kind(const Kind& kind, const Descriptor& d) {
                        d.blocks);
       return {};
     case EntryKind::kRemovePage:
-      return check_nothing_else(kind, d, true, false, false);
+      return check_nothing_else(kind, d, {.key = true});
     case EntryKind::kClearSpace:
-      return check_nothing_else(kind, d, false, false, false);
+      return check_nothing_else(kind, d, {});
     case EntryKind::kClearForm:
-      return check_nothing_else(kind, d, true, true, false);
+      return check_nothing_else(kind, d, {.key = true, .parent = true, .length = true});
     case EntryKind::kName:
       if (d.blocks == 0) return differs(kind, "entry's blocks", "at least 1", d.blocks);
-      return check_nothing_else(kind, d, false, false, true);
+      return check_nothing_else(kind, d, {.payload = true});
+    case EntryKind::kLeftOut:
+      return check_nothing_else(kind, d, {.key = true, .length = true});
   }
-  return differs(kind, "entry's kind", "1 to 5", static_cast<int>(d.kind));
+  return differs(kind, "entry's kind", "1 to 6", static_cast<int>(d.kind));
 }
 
 // Where payloads may lie, ascending.
@@ -275,7 +282,11 @@ Checked check_values(const FooterTail& tail) {
 
 Checked check_entries(const FooterTail& tail, std::span<const Descriptor> entries) {
   Room room{1, UINT32_MAX};
-  for (const Descriptor& d : entries) TIERCEL_RETURN_IF_ERROR(check_entry(kFooter, d, tail.last_at, room));
+  for (const Descriptor& d : entries) {
+    if (d.kind == EntryKind::kLeftOut)
+      return differs(kFooter, "entry's kind", "1 to 5", static_cast<int>(d.kind));
+    TIERCEL_RETURN_IF_ERROR(check_entry(kFooter, d, tail.last_at, room));
+  }
   return {};
 }
 

@@ -55,12 +55,13 @@ enum class EntryKind : std::uint8_t {
   kClearSpace = 3,
   kClearForm = 4,  // `weights_epoch` in `length`; the form's fingerprint in key and parent: set_form()
   kName = 5,       // a namespace: the payload is Catalogue::encode_name(), which checks itself
+  kLeftOut = 6,    // in a mark: the entry of that name whose payload begins at block `length` does not count
 };
 
 // One entry of a directory or footer: 64 bytes. What a kind has no use for is zero: encoders insist on it,
 // parsers refuse the rest. A class-set has all of it, with `blocks` a multiple of `shards`; a removal has
 // space, key and born; a clear of a namespace space and born; of a form key, parent, length and born; a name
-// space, born and a payload.
+// space, born and a payload; what is left out space, key, length and born.
 struct Descriptor {
   EntryKind kind = EntryKind::kClassSet;
   ClassId cls;              // below 256

@@ -303,9 +303,10 @@ TEST(DiskFormat, AnEntryMustHaveWhatItsKindHasAndNoMore) {
   using Change = std::tuple<std::size_t, std::string, std::function<void(std::byte*)>>;  // of which entry
   const Change changes[] = {
       {0, "entry's kind", kind_is(0)},
-      {0, "entry's kind", kind_is(6)},
+      {0, "entry's kind", kind_is(7)},
       {0, "entry's kind", kind_is(255)},
       {0, "entry", kind_is(2)},
+      {0, "entry", kind_is(6)},
       {0, "entry's namespace", set32(4, 0)},
       {0, "entry's number", set64(40, 0)},
       {0, "entry's number", set64(40, 101)},
@@ -335,6 +336,31 @@ TEST(DiskFormat, AnEntryMustHaveWhatItsKindHasAndNoMore) {
     reseal_directory(bytes, 6);
     EXPECT_EQ(wrong(parse_directory(bytes)), field) << entry;
   }
+}
+
+TEST(DiskFormat, AMarkNamesWhatIsLeftOutByItsPlace) {
+  Descriptor out;
+  out.kind = EntryKind::kLeftOut;
+  out.space = 7;
+  out.key.words = {1, 2};
+  out.length = 20;
+  out.born = 100;
+  SegmentHead head = sample_segment();
+  head.entries = head.blocks = 1;
+  head.records_crc = 0;
+  const Bytes bytes = encode_directory(head, {{out}});
+  const auto parsed = parse_directory(bytes);
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->entries, std::vector<Descriptor>{out});
+
+  // A footer names nothing but what counts.
+  Bytes footer = sample_footer_bytes();
+  footer[0] = static_cast<std::byte>(EntryKind::kLeftOut);
+  const ByteView all(footer);
+  const std::uint32_t of_list = crc32c(all.first(sample_entries().size() * kDescriptorBytes));
+  store_le(&footer[footer.size() - 4],
+           crc32c(all.last(kFooterTailBytes).first(kFooterTailBytes - 4), of_list));
+  EXPECT_EQ(wrong(parse_footer(footer)), "entry's kind");
 }
 
 TEST(DiskFormat, RandomBytesAreRefused) {

@@ -77,6 +77,7 @@ std::size_t DiskLog::State::checkpoint_step() {
       c.stage = Stage::kHeader;
       return 1;
     case Stage::kHeader:
+      if (image_waits()) return 0;
       c.flush = want_flush();
       c.stage = Stage::kFlush;
       return 1;
@@ -95,6 +96,13 @@ std::size_t DiskLog::State::checkpoint_step() {
       return 1;
   }
   return 0;
+}
+
+// It names what is written. That counts only without a gap before it, and may have taken the place of
+// something older that does count and that only this image could name.
+bool DiskLog::State::image_waits() const {
+  return checkpoint && checkpoint->stage == disk::Checkpoint::Stage::kHeader && !going.empty() &&
+         going.begin()->first <= checkpoint->barrier;
 }
 
 void DiskLog::State::write_image(std::uint64_t at, std::vector<std::byte> bytes) {
@@ -134,6 +142,7 @@ void DiskLog::State::write_names() {
   TIERCEL_CHECK(c.checksums.size() == layout.checksums_bytes);
   c.header.catalogue_used = names.size();
   c.header.to_at = last_at;
+  c.barrier = last_segment;
   c.header.checksums_crc = crc32c(c.checksums);
   write_image(layout.catalogue_at, whole_blocks(names));
   write_image(layout.checksums_at, whole_blocks(c.checksums));

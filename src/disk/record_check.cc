@@ -66,7 +66,7 @@ Status RecordCheck::check(ByteView record, const Descriptor& d, std::uint16_t sh
     return differs("kept bytes", fmt::format("what {} bytes hold", record.size()), header.kept_bytes);
   const ByteView payload = record.subspan(at, header.kept_bytes);
   for (std::size_t i = 0; i < cls->layers.size(); ++i) {
-    const Status status = check_run(header, *cls, i, run_checksum(cls->layers[i], payload));
+    Status status = check_run(header, *cls, i, run_checksum(cls->layers[i], payload));
     if (!status.ok()) return status;
   }
   return {};

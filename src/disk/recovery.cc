@@ -94,7 +94,7 @@ Status Recovery::recover(const Superblock& superblock, bool tolerant) {
   if (!io_.gave_up()) read_regions();
   if (Status status = readable(); !status.ok()) return status;
   order_regions();
-  drop_stale(image_life_);
+  drop_stale();
   const std::vector<Replay> replays = collect();
   if (Status status = readable(); !status.ok()) return status;
   learn_names(replays);
@@ -268,7 +268,7 @@ void Recovery::order_regions() {
 }
 
 // What the image says of regions that were used again since, and of namespaces that nobody knows.
-void Recovery::drop_stale(std::uint64_t image_life) {
+void Recovery::drop_stale() {
   const std::uint64_t blocks = region_blocks();
   const bool trust = TIERCEL_FAULT(stale_life_ignored);
   std::vector<bool> known;
@@ -280,7 +280,7 @@ void Recovery::drop_stale(std::uint64_t image_life) {
     const std::uint64_t number = entry.block / blocks;
     if (number >= found_.regions.size() || entry.space >= known.size() || !known[entry.space]) return false;
     RegionFound& region = found_.regions[number];
-    const bool holds = region.life != 0 && region.life <= image_life && low_byte(region.life) == entry.life;
+    const bool holds = region.life != 0 && region.life <= image_life_ && low_byte(region.life) == entry.life;
     if (!holds && !trust) return false;
     region.oldest_born = std::min(region.oldest_born, entry.born);
     return true;
@@ -399,11 +399,14 @@ std::vector<Recovery::Replay> Recovery::collect() {
   return replays;
 }
 
-// So that records can be verified. Not learned: where the segment does not count, neither does the name.
+// So that records can be verified. Not learned: where the segment does not count, neither does the name. What
+// uses a name that nobody knows must not get another one with its number.
 void Recovery::see_names(std::uint32_t region, const std::vector<Descriptor>& entries) {
-  for (const Descriptor& d : entries)
+  for (const Descriptor& d : entries) {
+    found_.catalogue->seen(DiskSpaceId(d.space));
     if (d.kind == EntryKind::kName)
       if (auto name = read_name(region, d)) names_seen_[name->first] = std::move(name->second);
+  }
 }
 
 const DiskSpaceName* Recovery::name_of(DiskSpaceId space) const {
@@ -423,8 +426,7 @@ void Recovery::note(const Descriptor& d, std::uint32_t number) {
   }
 }
 
-// Names first: a name that had to be written again stands behind what uses it. An older class-set of another
-// name with the same number (which was never written) is told by its own number.
+// Names first: a name that had to be written again stands behind what uses it.
 void Recovery::learn_names(const std::vector<Replay>& replays) {
   for (const Replay& replay : replays)
     for (const Descriptor& d : replay.entries)
@@ -432,12 +434,9 @@ void Recovery::learn_names(const std::vector<Replay>& replays) {
 }
 
 Status Recovery::learn_name(std::uint32_t region, const Descriptor& d) {
-  const bool known = found_.catalogue->name(DiskSpaceId(d.space)) != nullptr;
   const auto name = read_name(region, d);
   if (!name) return name.error();
-  if (Status status = found_.catalogue->learn(name->first, name->second); !status.ok()) return status;
-  if (!known) name_born_[d.space] = d.born;
-  return {};
+  return found_.catalogue->learn(name->first, name->second);
 }
 
 // Without an image nothing tells the names of namespaces whose entry left with an old region, but each record
@@ -453,7 +452,7 @@ void Recovery::learn_from_records(const std::vector<Replay>& replays) {
       DiskSpaceName name;
       name.root = header->label.root;
       name.form = header->form;
-      if (found_.catalogue->learn(DiskSpaceId(d.space), name).ok()) name_born_[d.space] = 0;
+      static_cast<void>(found_.catalogue->learn(DiskSpaceId(d.space), name));
     }
 }
 
@@ -481,6 +480,7 @@ void Recovery::apply(const Replay& replay) {
         found_.catalogue->note_form(form_of(d), d.born, d.length);
         break;
       case EntryKind::kName:
+      case EntryKind::kLeftOut:
         break;
     }
   }
@@ -488,9 +488,7 @@ void Recovery::apply(const Replay& replay) {
 
 void Recovery::put(const Replay& replay, const Descriptor& d) {
   const DiskSpaceId space(d.space);
-  const auto named = name_born_.find(d.space);
-  if (found_.catalogue->name(space) == nullptr || (named != name_born_.end() && d.born < named->second))
-    return;
+  if (found_.catalogue->name(space) == nullptr) return;
   // What was re-inserted may be older than removals that only a lost image knew.
   if (found_.image_lost && d.born < found_.regions[found_.order.front()].first_at) return;
   if (d.born < std::max(found_.removals->cleared_at(space), found_.removals->page_at(space, d.key))) return;
@@ -504,7 +502,7 @@ void Recovery::put(const Replay& replay, const Descriptor& d) {
   entry.born = d.born;
   entry.uses = there ? there->uses : std::uint8_t{0};
   entry.life = low_byte(found_.regions[replay.region].life);
-  if (!found_.index->put(entry)) {
+  if (!found_.index->put_with_moves(entry)) {
     ++found_.counts.no_room;
     return;
   }

@@ -42,10 +42,14 @@ struct RegionFound {
 
 // A region without a footer, as far as its segments are in order.
 struct TailFound {
+  // What the opening makes of it, so that what it left out stays out: goes on behind a mark, gets a footer,
+  // or holds nothing.
+  enum class Becomes : std::uint8_t { kOpen, kSealed, kEmpty };
+  Becomes becomes = Becomes::kSealed;
   std::uint32_t region = 0;
   std::uint32_t next_block = 1;      // behind the last segment that counts
-  std::uint64_t epoch = 0;           // of that
   std::vector<Descriptor> entries;   // those that count
+  std::vector<Descriptor> left_out;  // of the segments in order, those that do not and that no mark names
   std::vector<std::string> refused;  // why the next segment does not count; none: there is none
 };
 
@@ -114,9 +118,9 @@ class Recovery final {
   Status load_any_image();
   void read_regions();
   void order_regions();
-  void drop_stale(std::uint64_t image_life);
   std::vector<std::uint32_t> newer_than_image();
   std::vector<Replay> collect();
+  void drop_stale();
   void see_names(std::uint32_t region, const std::vector<Descriptor>& entries);
   Status learn_name(std::uint32_t region, const Descriptor& descriptor);
   void learn_names(const std::vector<Replay>& replays);
@@ -129,8 +133,7 @@ class Recovery final {
   Recovered found_;
   RecordCheck records_;
   std::uint64_t image_life_ = 0;
-  std::map<DiskSpaceId, DiskSpaceName> names_seen_;   // whether or not their segments count
-  std::map<std::uint32_t, std::uint64_t> name_born_;  // of names that were learned from the log
+  std::map<DiskSpaceId, DiskSpaceName> names_seen_;  // whether or not their segments count
 };
 
 }  // namespace tiercel::disk

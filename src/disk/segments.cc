@@ -232,8 +232,9 @@ void DiskLog::State::publish(Segment& segment, disk::Queued& item) {
                     "disk: the index has no place for it; give it more index_entries"};
   }
   const bool lost = event.kind == DiskEvent::Kind::kLost;
+  item.found = !lost && !gone && !newer;
   if (item.reinserted) {  // where it found no place it leaves with its old region
-    if (!lost && !gone && !newer) ++stats.reinserted;
+    if (item.found) ++stats.reinserted;
     return;
   }
   if (lost) ++stats.lost;
@@ -273,11 +274,23 @@ void DiskLog::State::take_back(Segment& segment) {
       continue;
     }
     const DiskName name = name_of(item.descriptor);
+    const std::uint64_t block = segment.region * region_blocks() + item.descriptor.block;
     const auto there = index.find(name.space, name.key, name.cls);
-    if (there && region_of(*there) == segment.region &&
-        there->block % region_blocks() == item.descriptor.block)
-      forget(*there, true);
+    const bool here = there && there->block == block;
+    const bool removed = !there && item.found && dead(name.space, name.key, item.descriptor.born);
+    if (here || removed) take_back(name);
   }
+}
+
+// Told also where a removal took it from the index before: that may be lost, too, and it is gone.
+void DiskLog::State::take_back(const DiskName& name) {
+  const auto there = index.find(name.space, name.key, name.cls);
+  if (there) erase(*there);
+  DiskEvent event;
+  event.kind = DiskEvent::Kind::kEvicted;
+  event.name = name;
+  event.status = {Code::kIoError, "disk: its write was not durable when a write or flush failed"};
+  events.push_back(std::move(event));
 }
 
 // The region ends before that segment: what was placed behind it in the region counts as lost, too, so that

@@ -40,6 +40,7 @@ struct Queued {
   std::uint64_t at = 0;   // its place in the log's numbering; a new one each time that it is queued
   DiskAppendId append;    // none: the log's own
   bool reinserted = false;
+  bool found = false;              // written, and it took its place in the index
   std::uint64_t record_bytes = 0;  // of one shard
   std::vector<std::vector<BlockPiece>> shards;
   std::shared_ptr<std::vector<std::byte>> payload;  // of the log's own
@@ -115,6 +116,7 @@ struct Checkpoint {
   std::size_t under_way = 0;
   bool failed = false;
   bool closing = false;
+  std::uint64_t barrier = 0;  // the last segment of which it may name anything
   std::vector<std::byte> checksums;
   Superblock next;
   std::uint64_t flush = 0;
@@ -176,6 +178,7 @@ struct DiskLog::State {
   void lose(Segment& segment, const Status& why);
   // What was published and is not durable leaves again.
   void take_back(Segment& segment);
+  void take_back(const DiskName& name);
   // The region ends before the segment.
   void cut(std::uint64_t id);
   void lose_unwritten(const Status& why);
@@ -232,6 +235,7 @@ struct DiskLog::State {
   void write_superblock();
   void end_checkpoint();
   bool wants_checkpoint() const;
+  bool image_waits() const;
 
   // -- reads.cc
   bool dead(DiskSpaceId space, const Key& key, std::uint64_t born) const;  // by its own page or a clear

@@ -51,7 +51,16 @@ Result<Directory> TailScan::directory_at(std::uint32_t block) {
   }
   TIERCEL_ASSIGN_OR_RETURN(Directory directory, parse_directory(bytes));
   if (directory.head != head) return error(Code::kDataCorrupt, "segment: it changed while it was read");
+  const bool mark = is_mark(head);
+  for (const Descriptor& d : directory.entries)
+    if ((d.kind == EntryKind::kLeftOut) != mark && !TIERCEL_FAULT(epoch_ignored_in_tail))
+      return tl::unexpected(differs("entries", mark ? "what an opening left out" : "no such", "others"));
   return directory;
+}
+
+// An opening that goes on in a region begins with one.
+bool TailScan::is_mark(const SegmentHead& head) const {
+  return !chain_.empty() && head.epoch != epoch_ && !TIERCEL_FAULT(epoch_ignored_in_tail);
 }
 
 // Whether an entry counts: what stands in the directory does, records and names if they are whole.
@@ -85,17 +94,23 @@ void TailScan::read() {
       end_ = directory.error().message;
       return;
     }
-    const SegmentHead& head = directory->head;
-    epoch_ = head.epoch;
-    next_at_ = head.first_at + head.entries;
-    // An opening's mark says nothing of what an earlier one left here and it did not take: that may stand
-    // where its own first segment was lost.
-    std::uint64_t& durable_at = durable_at_[head.epoch];
-    durable_at = std::max(durable_at, head.durable_at);
-    block += head.blocks;
-    recovery_.found_.last_at = std::max(recovery_.found_.last_at, head.first_at + head.entries);
-    chain_.push_back(std::move(*directory));
+    block += directory->head.blocks;
+    take(std::move(*directory));
   }
+}
+
+void TailScan::take(Directory directory) {
+  const SegmentHead& head = directory.head;
+  if (is_mark(head)) {
+    for (const Descriptor& d : directory.entries) left_out_.insert(static_cast<std::uint32_t>(d.length));
+    settled_ = chain_.size() + 1;
+    durable_at_ = 0;
+  }
+  epoch_ = head.epoch;
+  next_at_ = head.first_at + head.entries;
+  durable_at_ = std::max(durable_at_, head.durable_at);
+  recovery_.found_.last_at = std::max(recovery_.found_.last_at, next_at_);
+  chain_.push_back(std::move(directory));
 }
 
 TailFound TailScan::as_it_stands() const {
@@ -104,7 +119,6 @@ TailFound TailScan::as_it_stands() const {
   if (!end_.empty()) tail.refused = {end_};
   for (const Directory& directory : chain_) {
     tail.next_block = directory.head.block + directory.head.blocks;
-    tail.epoch = directory.head.epoch;
     tail.entries.insert(tail.entries.end(), directory.entries.begin(), directory.entries.end());
   }
   return tail;
@@ -114,16 +128,19 @@ TailFound TailScan::accept() {
   TailFound tail = as_it_stands();
   tail.entries.clear();
   RegionFound& region = recovery_.found_.regions[region_];
-  for (const Directory& directory : chain_) {
-    const SegmentHead& head = directory.head;
-    const std::uint64_t end_at = head.first_at + head.entries;  // behind its last entry
-    const bool verify = end_at > durable_at_[head.epoch] + 1;
-    const bool same = !verify || TIERCEL_FAULT(tail_segment_not_verified) || same_records(directory);
-    const std::size_t before = tail.entries.size();
-    for (const Descriptor& d : directory.entries)
-      if ((same || d.kind != EntryKind::kClassSet) && counts(d, verify)) tail.entries.push_back(d);
-    if (tail.entries.size() - before < directory.entries.size()) ++recovery_.found_.counts.segments_refused;
+  for (std::size_t i = 0; i < chain_.size(); ++i) {
+    const Directory& directory = chain_[i];
+    const std::uint64_t end_at = directory.head.first_at + directory.head.entries;  // behind its last entry
     region.last_at = std::max(region.last_at, end_at - 1);
+    const bool verify = i >= settled_ && end_at > durable_at_ + 1;
+    const bool same = !verify || TIERCEL_FAULT(tail_segment_not_verified) || same_records(directory);
+    const std::size_t before = tail.left_out.size();
+    for (const Descriptor& d : directory.entries) {
+      if (d.kind == EntryKind::kLeftOut || (d.blocks != 0 && left_out_.contains(d.block))) continue;
+      const bool whole = (same || d.kind != EntryKind::kClassSet) && counts(d, verify);
+      (whole ? tail.entries : tail.left_out).push_back(d);
+    }
+    if (tail.left_out.size() > before) ++recovery_.found_.counts.segments_refused;
   }
   return tail;
 }

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "base/status.h"
@@ -28,17 +28,21 @@ class TailScan final {
   // The directory at that block, if it is the next of this use of the region. Errors: why not.
   Result<Directory> directory_at(std::uint32_t block);
   Status in_order(const SegmentHead& head, std::uint32_t block) const;
+  bool is_mark(const SegmentHead& head) const;
+  void take(Directory directory);
   bool counts(const Descriptor& descriptor, bool verify) const;
   bool same_records(const Directory& directory) const;
 
   Recovery& recovery_;
   std::uint32_t region_;
   std::uint64_t life_;
-  std::uint64_t epoch_ = 0;                            // of the segment before
-  std::uint64_t next_at_ = 0;                          // the next segment's first number, or lower
-  std::map<std::uint64_t, std::uint64_t> durable_at_;  // by opening: what it wrote up to there is whole
+  std::uint64_t epoch_ = 0;       // of the segment before
+  std::uint64_t next_at_ = 0;     // the next segment's first number, or lower
+  std::uint64_t durable_at_ = 0;  // of that opening: what it wrote up to there is whole
   std::vector<Directory> chain_;
-  std::string end_;  // why it goes on no further; empty: the region does not
+  std::size_t settled_ = 0;  // of the chain: what of it counts, a later opening has written down
+  std::unordered_set<std::uint32_t> left_out_;  // first blocks of what did not
+  std::string end_;                             // why it goes on no further; empty: the region does not
 };
 
 }  // namespace tiercel::disk

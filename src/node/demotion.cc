@@ -275,7 +275,9 @@ void Node::State::disk_evicted(const DiskName& name) {
   const Form& form = *space_of(known->second).form;
   if (name.cls.value() >= form.form->classes.size()) return;
   if (form.required != 0 && !form.form->classes[name.cls.value()].required()) return;
-  if (page == nullptr || (!page->visible && !page->any_set()))
+  // What was removed stays `removed`, whatever became of its bytes.
+  const bool gone = page == nullptr || (!page->visible && !page->any_set());
+  if (gone && history.why(known->second, name.key).cause != Cause::kRemoved)
     history.left(known->second, name.key, PastEvent{Cause::kEvicted, now(), NamespaceId{}});
 }
 

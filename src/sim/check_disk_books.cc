@@ -58,7 +58,7 @@ void check_disk_stats(DiskScene& scene) {
   std::uint64_t found = 0;
   for (const auto& [set, numbers] : scene.book.sets()) {
     const auto present = scene.book.present(set);
-    if (present && scene.book.surely_alive(*present) && !scene.book.append(*present).folded) ++found;
+    if (present && scene.book.surely_alive(*present) && !scene.book.append(*present).may_be_missing) ++found;
   }
   if (!scene.scenario.lying && !scene.log->down() && stats.class_sets < found)
     scene.complain("disk_stats", fmt::format("{} class-sets, {} can be found", stats.class_sets, found));

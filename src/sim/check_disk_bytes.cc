@@ -13,7 +13,7 @@ void judge_read(DiskScene& scene, const ReadSeen& seen) {
   if (scene.scenario.lying) return;
   // What has left while it was read may be anything.
   const bool stays = seen.expected && scene.book.present(seen.set) == seen.expected &&
-                     !scene.book.append(*seen.expected).folded && scene.book.alive(*seen.expected);
+                     !scene.book.append(*seen.expected).may_be_missing && scene.book.alive(*seen.expected);
   if (!seen.status.ok()) {
     if (stays && !seen.drive_failed)
       scene.complain("disk_bytes", fmt::format("{}: the drive has not failed, the read has: {}", where,

@@ -29,7 +29,7 @@ void judge_missing(DiskScene& scene, const DiskSet& set) {
   const auto present = scene.book.present(set);
   if (!present || scene.scenario.lying || scene.log->down()) return;
   const DiskAppend& append = scene.book.append(*present);
-  if (append.folded || !scene.book.surely_alive(*present)) return;
+  if (append.may_be_missing || !scene.book.surely_alive(*present)) return;
   scene.complain("disk_found",
                  fmt::format("{} is not found: append {} at {} was written, nothing removed or evicted it",
                              where(set), *present, append.at.value_or(0)));

@@ -119,8 +119,6 @@ int run_fresh(const Arguments& arguments) {
   std::uint64_t runs = 0;
   while (std::chrono::steady_clock::now() < until) {
     const std::uint64_t seed = 1'000'000 + entropy();
-    // Fresh seeds of the disk log alone are a test of their own: README.md, "Open".
-    if (arguments.spec.empty() && is_disk_spec(spec_of_seed(seed))) continue;
     if (run_one(arguments, seed).caught) return kCaught;
     ++runs;
   }

@@ -12,15 +12,17 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-Key key_below(const DiskScene& scene, std::optional<std::size_t> parent, std::uint64_t branch) {
-  const Key above = parent ? scene.book.pages()[*parent].key : Key{{1, 2}};
+// Two namespaces have the same keys: more, and one page's class-sets of all of them would fill its buckets.
+Key key_below(const DiskScene& scene, std::size_t space, std::optional<std::size_t> parent,
+              std::uint64_t branch) {
+  const Key above = parent ? scene.book.pages()[*parent].key : Key{{1, 2 + space / 2}};
   const std::uint64_t word = mix64(above.words[0] ^ mix64(above.words[1] + branch + 1));
   return {{word, mix64(word + scene.seed)}};
 }
 
 std::size_t page_below(DiskScene& scene, std::size_t space, std::optional<std::size_t> parent,
                        std::uint64_t branch) {
-  const Key key = key_below(scene, parent, branch);
+  const Key key = key_below(scene, space, parent, branch);
   const auto known = scene.page_of.find({space, key});
   if (known != scene.page_of.end()) return known->second;
   const std::size_t page = scene.book.add_page(space, parent, key);
@@ -236,10 +238,14 @@ std::string trouble(DiskScene& scene) {
 std::string arm_power_failure(DiskScene& scene) {
   if (scene.prng.chance(0.5)) {
     const bool header = scene.prng.chance(0.4);
+    const bool superblock = !header && scene.prng.chance(0.5);
     const std::uint64_t operations = scene.prng.below(8);
-    scene.drive->power_fails_after_write(scene.log->geometry().regions_offset, header, operations);
-    scene.view.note +=
-        fmt::format(" {} operations after {}", operations, header ? "a header" : "an image or superblock");
+    const std::uint64_t end = superblock ? 2 * kBlockBytes : scene.log->geometry().regions_offset;
+    scene.drive->power_fails_after_write(end, header, operations);
+    scene.view.note += fmt::format(" {} operations after {}", operations,
+                                   header       ? "a header"
+                                   : superblock ? "a superblock"
+                                                : "an image or superblock");
     return "arm_power_failure";
   }
   const std::uint64_t operations = scene.prng.below(24);

@@ -66,7 +66,7 @@ void DiskBook::evicted(const DiskSet& set) {
 void DiskBook::dropped(const DiskSet& set) {
   const auto there = present_.find(set);
   if (there == present_.end()) return;
-  appends_[there->second].dropped = true;
+  for (const std::size_t number : sets_[set]) appends_[number].dropped = true;
   present_.erase(there);
 }
 
@@ -82,10 +82,11 @@ void DiskBook::removed(DiskRemoval::Scope scope, std::size_t what, std::optional
 
 void DiskBook::excuse(const DiskSet& set) {
   for (const std::size_t number : sets_[set]) appends_[number].evicted = true;
+  unseen_.insert(set);
 }
 
 void DiskBook::folded() {
-  for (DiskAppend& each : appends_) each.folded = true;
+  for (DiskAppend& each : appends_) each.may_be_missing = true;
 }
 
 std::optional<std::size_t> DiskBook::present(const DiskSet& set) const {
@@ -169,7 +170,7 @@ std::optional<std::size_t> DiskBook::owed(const std::vector<std::size_t>& number
   for (auto each = numbers.rbegin(); each != numbers.rend(); ++each) {
     const DiskAppend& append = appends_[*each];
     if (append.fate != Fate::kWritten || !append.durable) continue;
-    if (append.evicted || append.dropped || append.folded) return std::nullopt;
+    if (append.evicted || append.dropped || append.may_be_missing) return std::nullopt;
     return *each;
   }
   return std::nullopt;
@@ -257,14 +258,16 @@ std::optional<DiskBook::Wrong> DiskBook::opened(const Found& found, bool judge, 
       if (there != found.end() && there->second == number) {
         append.fate = Fate::kWritten;
         append.durable = judge && append.at && *append.at <= durable_at;
-        append.evicted = append.dropped = append.folded = false;
+        append.evicted = append.dropped = append.may_be_missing = false;
         if (!append.durable) not_yet_durable_.push_back(number);
         present_[set] = number;
-      } else if (judge && !(append.dropped && there == found.end()) && !append.folded) {
+      } else if (judge && !(append.dropped && there == found.end()) && !append.may_be_missing &&
+                 !unseen_.contains(set)) {
         append.fate = Fate::kGone;
       }
     }
   }
+  unseen_.clear();
   return std::nullopt;
 }
 

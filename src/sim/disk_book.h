@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,8 @@ struct DiskAppend {
   bool durable = false;
   bool evicted = false;  // in this or the last opening
   bool dropped = false;
-  bool folded = false;  // removals became a clear since: it may be missing
+  // Removals became a clear since, or the index had no place for it: it may be missing, and be back.
+  bool may_be_missing = false;
 };
 
 struct DiskRemoval {
@@ -78,12 +80,17 @@ class DiskBook final {
   const DiskAppend& append(std::size_t number) const { return appends_[number]; }
   std::size_t appends() const { return appends_.size(); }
   void written(std::size_t number, std::uint64_t at);
-  void lost(std::size_t number) { appends_[number].fate = Fate::kLost; }
+  // `no_place`: it is in the log, whole, and the index did not take it.
+  void lost(std::size_t number, bool no_place) {
+    appends_[number].fate = Fate::kLost;
+    appends_[number].may_be_missing = no_place;
+  }
   void durable(std::uint64_t at);
   void evicted(const DiskSet& set);
   void dropped(const DiskSet& set);
   void removed(DiskRemoval::Scope scope, std::size_t what, std::optional<std::uint64_t> number);
-  // It left before anybody could look at it.
+  // It left before anybody could look at it: at this opening nobody knows. Until that is durable it may be
+  // back.
   void excuse(const DiskSet& set);
   void folded();  // removals became a clear of some namespace: what is there may be missing
 
@@ -135,6 +142,7 @@ class DiskBook final {
   std::vector<DiskRemoval> removals_;
   std::map<DiskSet, std::vector<std::size_t>> sets_;
   std::map<DiskSet, std::size_t> present_;
+  std::set<DiskSet> unseen_;  // at the opening that is judged
   // Highest order of a removal that is sure, by page, space, form.
   std::vector<std::uint64_t> page_removed_, space_cleared_;
   std::map<std::size_t, std::uint64_t> form_cleared_;

@@ -19,7 +19,7 @@ void append_ended(DiskScene& scene, const DiskEvent& event) {
   scene.appends.erase(at);
   scene.view.touched.push_back(scene.book.append(number).set.page);
   if (event.kind == DiskEvent::Kind::kLost) {
-    scene.book.lost(number);
+    scene.book.lost(number, event.status.code == Code::kResourceExhausted);
     scene.view.note += fmt::format(" lost {}", number);
     scene.coverage.hit("disk_lost");
     if (event.status.ok()) scene.complain("disk_ends", "an append was lost without a reason");

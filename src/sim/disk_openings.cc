@@ -250,7 +250,8 @@ std::string open_disk_log(DiskScene& scene) {
       scene.drive->power_fails_in(scene.prng.below(12));
     scene.read_only = scene.made && scene.prng.chance(0.08);
     if (try_open(scene, fair)) break;
-    if (scene.drive->power_is_off() || scene.prng.chance(0.5)) {
+    // With operations under way only another process may open it.
+    if (scene.drive->power_is_off() || scene.drive->under_way() != 0 || scene.prng.chance(0.5)) {
       scene.drive->power_fails_in(0);
       while (scene.drive->under_way() != 0) scene.drive->drain();
       new_drive(scene, scene.drive->take_content());

@@ -59,6 +59,8 @@ void choose_nature(DiskScenario& scenario, Prng& prng) {
   nature.depth = static_cast<std::uint32_t>(prng.chance(0.2) ? prng.between(1, 4) : prng.between(8, 64));
   if (prng.chance(0.2)) nature.latency_max = Duration{0};
   nature.late = prng.chance(0.3) ? 0.4 : 0.05;
+  // Later than an image takes, so that there are gaps before what it names.
+  if (prng.chance(0.25)) nature.late_max = std::chrono::milliseconds(400);
   if (scenario.troubled) {
     if (prng.chance(0.5)) nature.read_error = 0.01;
     if (prng.chance(0.5)) nature.write_error = 0.01;
