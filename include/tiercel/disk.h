@@ -7,14 +7,17 @@
  *   - tiercel_match with may_promote brings up what only the disk has; the ticket is pending meanwhile.
  *   - tiercel_prefetch does so ahead of a match.
  *   - A store with tell_lower has two completions more: accepted (the disk has its records: a match would
- * find them there) and durable (behind a flush: they survive anything).
+ * find them there) and durable (behind a flush: they survive anything). They speak of what that call stored:
+ * an item that was `already_present` is another store's; tiercel_flush waits for all.
  *   - tiercel_remove, invalidate, clear and set_weights_epoch hold in every tier at once, and return when
  * they are durable. They wait for the drive then, one flush each, at most record_deadline.
  *   - Closing writes resident pages down that the disk has not yet, the most recently used first, for
  * close_write_down at most. The library installs no signal handler: a program that is ended by SIGTERM calls
  * tiercel_node_close on its way out, from an ordinary thread (docs/guide/disk.md shows how), or loses what
  * was not written down yet. Nothing else is lost.
- *   - A drive that stalls or fails turns into misses (tier_down) and comes back by itself.
+ *   - A drive that stalls or fails turns into misses (tier_down) and comes back by itself. Only where the
+ * operating system never ends an operation (a network drive that hangs) tiercel_node_open and
+ * tiercel_node_close wait for it without an end: it may still write into memory.
  *
  * Threads: as in tiercel.h.
  */

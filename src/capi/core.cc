@@ -111,6 +111,9 @@ Status Core::reopen_disk(const CoreDisk& wanted) {
   if (drive->device->size_bytes() != drive_->size_bytes())
     return {Code::kFailedPrecondition,
             fmt::format("disk {}: its size changed while it was opened", wanted.path)};
+  // For a moment nobody had its lock.
+  if (Status status = log_->still_ours(*drive->device); !status.ok())
+    return {status.code, fmt::format("disk {}: {}", wanted.path, status.message)};
   disk_text_ = fmt::format("drive     {}: {}, {}\n", wanted.path, block_engine_name(drive->engine),
                            drive->direct ? "past the page cache" : "through the page cache");
   for (const std::string& note : drive->notes) disk_text_ += fmt::format("          {}\n", note);

@@ -42,6 +42,12 @@ std::vector<RunGroup> groups_of(const std::vector<std::uint64_t>& runs) {
   return groups;
 }
 
+std::size_t runs_of(const DiskSpaceName& name) {
+  std::size_t runs = 0;
+  for (const auto& list : name.runs) runs += list.size();
+  return runs;
+}
+
 // Of the whole encoded name, without a checksum.
 std::uint64_t name_bytes(const DiskSpaceName& name) {
   std::uint64_t bytes = kNameBytes + kept(name.text).size() + sizeof(std::uint16_t);
@@ -143,15 +149,22 @@ const DiskSpaceName* Catalogue::name(DiskSpaceId id) const {
   return found == names_.end() ? nullptr : &found->second;
 }
 
-bool Catalogue::take(DiskSpaceId id, const DiskSpaceName& name) {
-  const std::string_view text = kept(name.text);
+DiskSpaceName Catalogue::what_is_kept(const DiskSpaceName& name) const {
+  DiskSpaceName shorter{name.root, name.form, std::string(kept(name.text)), {}};
+  if (runs_ + runs_of(name) <= kCatalogueRunsMax) shorter.runs = name.runs;
+  return shorter;
+}
+
+bool Catalogue::take(DiskSpaceId id, const DiskSpaceName& asked) {
+  DiskSpaceName name = what_is_kept(asked);
   const std::uint64_t more = name_bytes(name) + (forms_.contains(name.form) ? 0 : kFormBytes);
   if (bytes_ > bytes_max_ || more > bytes_max_ - bytes_) return false;
   bytes_ += more;
   last_ = std::max(last_, id.value());
   ids_.emplace(std::pair(name.root, name.form), id);
-  names_.emplace(id, DiskSpaceName{name.root, name.form, std::string(text), name.runs});
+  runs_ += runs_of(name);
   forms_.try_emplace(name.form);
+  names_.emplace(id, std::move(name));
   return true;
 }
 
@@ -163,14 +176,15 @@ std::optional<DiskSpaceId> Catalogue::add(const DiskSpaceName& name) {
   return id;
 }
 
-void Catalogue::learn_more(DiskSpaceId id, const DiskSpaceName& name) {
+void Catalogue::learn_more(DiskSpaceId id, const DiskSpaceName& asked) {
   DiskSpaceName& known = names_.at(id);
   if (!known.text.empty() || !known.runs.empty()) return;
+  DiskSpaceName name = what_is_kept(asked);
   const std::uint64_t more = name_bytes(name) - name_bytes(known);
   if (more > bytes_max_ - bytes_) return;
   bytes_ += more;
-  known.text = std::string(kept(name.text));
-  known.runs = name.runs;
+  runs_ += runs_of(name);
+  known = std::move(name);
 }
 
 Status Catalogue::learn(DiskSpaceId id, const DiskSpaceName& name) {

@@ -23,6 +23,8 @@ inline constexpr std::size_t kSpaceTextMax = 16384;
 // Of one name: what it says of records must be small in memory, too, however few bytes it is written with.
 inline constexpr std::size_t kSpaceClassesMax = 256;
 inline constexpr std::size_t kSpaceRunsMax = 16384;  // of all classes
+// Of all names together. What a name has beyond it is not kept: its records are verified by the model alone.
+inline constexpr std::size_t kCatalogueRunsMax = 1 << 22;
 
 class Catalogue final {
  public:
@@ -66,11 +68,13 @@ class Catalogue final {
   // False: no room. Requires: neither number nor name is there.
   bool take(DiskSpaceId id, const DiskSpaceName& name);
   void learn_more(DiskSpaceId id, const DiskSpaceName& name);
+  DiskSpaceName what_is_kept(const DiskSpaceName& name) const;
   Result<void> load_forms(ByteView list);
   Result<void> load_names(ByteView list, std::uint32_t count);
 
   std::uint64_t bytes_max_;
   std::uint64_t bytes_ = 16;
+  std::size_t runs_ = 0;
   std::uint32_t last_ = 0;
   std::map<std::pair<Digest, Digest>, DiskSpaceId> ids_;
   std::map<DiskSpaceId, DiskSpaceName> names_;

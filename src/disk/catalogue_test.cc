@@ -117,6 +117,25 @@ TEST(Catalogue, WhenFullItRefusesAndStaysWithinItsBytes) {
   }
 }
 
+// A few bytes of a file say that a name has thousands of runs: all of them together are bounded in memory.
+TEST(Catalogue, RunsOfAllNamesTogetherAreBounded) {
+  Catalogue catalogue(1 << 20);
+  constexpr std::size_t kNames = kCatalogueRunsMax / kSpaceRunsMax + 10;
+  std::size_t runs = 0;
+  for (std::size_t i = 0; i < kNames; ++i) {
+    DiskSpaceName name = name_of("n" + std::to_string(i), "f");
+    name.runs = {std::vector<std::uint64_t>(kSpaceRunsMax, 64)};
+    const auto id = catalogue.add(name);
+    ASSERT_TRUE(id) << i;
+    for (const auto& list : catalogue.name(*id)->runs) runs += list.size();
+  }
+  EXPECT_EQ(runs, kCatalogueRunsMax);
+  EXPECT_TRUE(catalogue.name(DiskSpaceId(kNames))->runs.empty());
+  Catalogue loaded(1 << 20);
+  ASSERT_TRUE(loaded.load_from(image_of(catalogue)));
+  EXPECT_EQ(image_of(loaded), image_of(catalogue));
+}
+
 TEST(Catalogue, NumbersEnd) {
   Catalogue catalogue(1 << 16);
   ASSERT_EQ(catalogue.learn(DiskSpaceId(UINT32_MAX), name_of("a", "f")), Status{});

@@ -233,16 +233,18 @@ MutableByteView DiskIndex::image_for_load(std::uint64_t offset, std::uint64_t le
   return memory_.bytes().first(buckets_ * kBucketBytes).subspan(offset, length);
 }
 
-void DiskIndex::counted() {
-  size_ = 0;
-  for (std::uint64_t bucket = 0; bucket < buckets_; ++bucket) {
-    std::byte* entry = bucket_at(bucket);
-    for (std::size_t i = 0; i < kBucketEntries; ++i, entry += kIndexEntryBytes) {
-      const Pair pair = buckets_of(load(entry).key, buckets_);
-      if (!is_free(entry) && (bucket == pair.first || bucket == pair.second))
+void DiskIndex::take(std::uint64_t first_bucket, std::uint64_t count,
+                     const std::function<bool(const IndexEntry&)>& keep) {
+  for (std::uint64_t bucket = first_bucket; bucket < first_bucket + count; ++bucket) {
+    std::byte* at = bucket_at(bucket);
+    for (std::size_t i = 0; i < kBucketEntries; ++i, at += kIndexEntryBytes) {
+      const IndexEntry entry = load(at);
+      const Pair pair = buckets_of(entry.key, buckets_);
+      const bool here = bucket == pair.first || bucket == pair.second;
+      if (entry.space != 0 && here && keep(entry))
         ++size_;
       else
-        std::memset(entry, 0, kIndexEntryBytes);
+        std::memset(at, 0, kIndexEntryBytes);
     }
   }
 }

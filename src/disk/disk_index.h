@@ -78,11 +78,12 @@ class DiskIndex final {
 
   // The table's bytes from `offset` on, as they stand in the image.
   ByteView image(std::uint64_t offset, std::uint64_t length) const;
-  // To be filled from an image, chunk by chunk; then counted() once. Entries that make no sense (space 0
-  // with other bytes; in a bucket that is not theirs) are taken for none. Cost of counted(): one pass over
-  // the table.
+  // To be filled from an image, chunk by chunk; then each bucket is to be taken, once. Entries that make no
+  // sense (space 0 with other bytes; in a bucket that is not theirs) and those for which `keep` is false are
+  // taken for none. Cost of take(): one pass over its buckets.
   MutableByteView image_for_load(std::uint64_t offset, std::uint64_t length);
-  void counted();
+  void take(std::uint64_t first_bucket, std::uint64_t count,
+            const std::function<bool(const IndexEntry&)>& keep);
 
  private:
   DiskIndex() = default;

@@ -136,7 +136,7 @@ DiskIndex loaded_from(const DiskIndex& index, std::uint64_t chunk) {
     const ByteView from = index.image(at, length);
     std::copy(from.begin(), from.end(), copy.image_for_load(at, length).begin());
   }
-  copy.counted();
+  copy.take(0, copy.buckets(), [](const IndexEntry&) { return true; });
   return copy;
 }
 
@@ -173,33 +173,64 @@ TEST(DiskIndex, WhatMakesNoSenseInAnImageIsNone) {
   DiskIndex copy = DiskIndex::create(100).value();
   Prng random(3);
   for (std::byte& b : copy.image_for_load(0, 100 * kBucketBytes)) b = static_cast<std::byte>(random.next());
-  copy.counted();
+  copy.take(0, copy.buckets(), [](const IndexEntry&) { return true; });
   EXPECT_EQ(copy.size(), all(copy).size());
   EXPECT_LT(copy.size(), 60U) << "two buckets of a hundred are a key's own";
   for (const IndexEntry& entry : all(copy)) EXPECT_EQ(find(copy, entry), entry);
   // Namespace 0 with other bytes: free, and taken for the next entry.
-  MutableByteView bytes = copy.image_for_load(0, 100 * kBucketBytes);
+  DiskIndex unnamed = DiskIndex::create(100).value();
+  MutableByteView bytes = unnamed.image_for_load(0, 100 * kBucketBytes);
   std::fill(bytes.begin(), bytes.end(), std::byte{0xFF});
   for (std::size_t at = 20; at < bytes.size(); at += 32) store_le(&bytes[at], std::uint32_t{0});
-  copy.counted();
-  EXPECT_EQ(copy.size(), 0U);
+  unnamed.take(0, unnamed.buckets(), [](const IndexEntry&) { return true; });
+  EXPECT_EQ(unnamed.size(), 0U);
   EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; }));
+}
+
+TEST(DiskIndex, OfAnImageOnlyWhatIsKeptIsThere) {
+  DiskIndex index = DiskIndex::create(100).value();
+  for (std::uint64_t i = 0; i < 300; ++i) ASSERT_TRUE(index.put(entry_of(i)));
+  DiskIndex copy = DiskIndex::create(100).value();
+  const ByteView from = index.image(0, 100 * kBucketBytes);
+  std::copy(from.begin(), from.end(), copy.image_for_load(0, 100 * kBucketBytes).begin());
+  const auto even = [](const IndexEntry& entry) { return entry.key.words[0] % 2 == 0; };
+  copy.take(0, 60, even);
+  copy.take(60, 40, even);
+  const std::vector<IndexEntry> before = all(index);
+  EXPECT_EQ(copy.size(), static_cast<std::uint64_t>(std::count_if(before.begin(), before.end(), even)));
+  for (const IndexEntry& entry : all(copy)) EXPECT_TRUE(even(entry));
+}
+
+// What had its place one by one has it in any other order, too.
+TEST(DiskIndex, MovesMakeRoomWhereBothBucketsAreFull) {
+  constexpr std::uint64_t kBuckets = 4000;
+  DiskIndex index = DiskIndex::create(kBuckets).value();
+  DiskIndex moved = DiskIndex::create(kBuckets).value();
+  std::uint64_t refused = 0;
+  for (std::uint64_t i = 0; i < index.capacity() * 9 / 10; ++i) {
+    if (!index.put(entry_of(i))) ++refused;
+    ASSERT_TRUE(moved.put_with_moves(entry_of(i))) << i;
+  }
+  EXPECT_GT(refused, 0U);
+  for (std::uint64_t i = 0; i < index.capacity() * 9 / 10; ++i)
+    ASSERT_EQ(find(moved, entry_of(i)), entry_of(i));
 }
 
 // A piece of the image is copied, the entry goes and comes back in its other bucket, that piece is copied.
 TEST(DiskIndex, AnEntryThatAnImageHasTwiceIsOneAfterItsNextPut) {
   for (const bool erased : {false, true}) {
-    DiskIndex index = DiskIndex::create(2).value();
+    DiskIndex before = DiskIndex::create(2).value();
     const IndexEntry entry = entry_of(1);
-    ASSERT_TRUE(index.put(entry));
-    const ByteView there = index.image(0, 2 * kBucketBytes);
-    const std::size_t own =
-        std::any_of(there.begin(), there.begin() + 256, [](std::byte b) { return b != std::byte{0}; }) ? 0
-                                                                                                       : 256;
+    ASSERT_TRUE(before.put(entry));
+    const ByteView there = before.image(0, 2 * kBucketBytes);
+    const bool in_first = std::any_of(there.begin(), there.begin() + kBucketBytes,
+                                      [](std::byte b) { return b != std::byte{0}; });
+    const ByteView own = there.subspan(in_first ? 0 : kBucketBytes, kBucketBytes);
+    DiskIndex index = DiskIndex::create(2).value();
     MutableByteView bytes = index.image_for_load(0, 2 * kBucketBytes);
-    std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(own), 256,
-                bytes.begin() + static_cast<std::ptrdiff_t>(256 - own));
-    index.counted();
+    for (const std::ptrdiff_t at : {0, static_cast<int>(kBucketBytes)})
+      std::copy(own.begin(), own.end(), bytes.begin() + at);
+    index.take(0, index.buckets(), [](const IndexEntry&) { return true; });
     ASSERT_EQ(index.size(), 2U);
     if (erased) {
       EXPECT_TRUE(erase(index, entry));

@@ -116,6 +116,9 @@ class DiskLog {
   // an earlier user is. Cost: image bytes + footers and tail since that image.
   static Result<std::unique_ptr<DiskLog>> open(const DiskLogOptions& options, BlockDevice& drive,
                                                Clock& clock, const Digest& new_uuid);
+  // Whether what is on that drive, read once more, is this log as it stands, and nobody has opened it for
+  // writing since. Errors: failed_precondition: somebody has; io_error. Cost: one read.
+  Status still_ours(BlockDevice& drive) const;
   // Writes nothing more. To lose nothing: settle() first, or close().
   ~DiskLog();
   DiskLog(const DiskLog&) = delete;

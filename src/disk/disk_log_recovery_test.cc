@@ -168,6 +168,18 @@ TEST_F(RecoveryTest, AnImageNamesNothingBehindAGap) {
   EXPECT_GE(log->stats().checkpoints, 1U);
 }
 
+TEST_F(RecoveryTest, WhoOpensTheLogMeanwhileIsNoticed) {
+  open();
+  write(1, 10);
+  EXPECT_TRUE(log->still_ours(*drive).ok());
+  DiskLogOptions look = options;
+  look.read_only = true;
+  ASSERT_TRUE(DiskLog::open(look, *drive, clock, test_digest(1)).has_value());
+  EXPECT_TRUE(log->still_ours(*drive).ok()) << "who only looks changes nothing";
+  ASSERT_TRUE(DiskLog::open(options, *drive, clock, test_digest(1)).has_value());
+  EXPECT_EQ(log->still_ours(*drive).code, Code::kFailedPrecondition);
+}
+
 TEST_F(RecoveryTest, ADamagedSuperblockIsReplacedByTheOther) {
   open();
   write(1, 10);

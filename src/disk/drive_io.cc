@@ -79,6 +79,7 @@ void DriveIo::read_once(std::span<Range*> ranges) {
       kept_[i] = {};
       ranges[i]->status = std::move(done.status);
       ++ended;
+      if (ranges[i]->status.ok() && ranges[i]->arrived) ranges[i]->arrived();
     }
   }
 }

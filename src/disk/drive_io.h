@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,7 +34,8 @@ class DriveIo final {
     std::uint64_t offset = 0;
     MutableByteView into;
     Status status;
-    bool stays = false;  // the memory is there as long as this object
+    bool stays = false;                  // the memory is there as long as this object
+    std::function<void()> arrived = {};  // once, when it is read, while others are under way
   };
   // Several at once; each says how it went, after a few tries. Requires: multiples of kBlockBytes, within the
   // drive.

@@ -254,6 +254,18 @@ Status DiskLog::State::make_ready(disk::DriveIo& io) {
   return {};
 }
 
+Status DiskLog::still_ours(BlockDevice& drive) const {
+  const State& s = *state_;
+  auto opening = std::make_unique<Opening>(drive, s.clock, s.options);
+  const auto there = opening->recovery.find_superblock();
+  if (opening->io.gave_up()) {
+    [[maybe_unused]] Opening* const kept = opening.release();  // its read may be under way for ever
+  }
+  if (!there) return there.error();
+  if (*there && (*there)->uuid == s.superblock.uuid && (*there)->epoch == s.superblock.epoch) return {};
+  return {Code::kFailedPrecondition, "disk: another process has opened the log meanwhile: open it again"};
+}
+
 Result<std::unique_ptr<DiskLog>> DiskLog::open(const DiskLogOptions& options, BlockDevice& drive,
                                                Clock& clock, const Digest& new_uuid) {
   auto opening = std::make_unique<Opening>(drive, clock, options);

@@ -89,12 +89,12 @@ Status Recovery::recover(const Superblock& superblock, bool tolerant) {
     return {Code::kIoError, io_.unreadable().message + "; nothing was changed"};
   };
   if (Status status = claim(superblock.geometry); !status.ok()) return status;
-  if (superblock.image)
+  read_regions();
+  if (superblock.image && !io_.gave_up())
     if (Status status = load_any_image(); !status.ok()) return status;
-  if (!io_.gave_up()) read_regions();
   if (Status status = readable(); !status.ok()) return status;
   order_regions();
-  drop_stale();
+  found_.counts.from_image = found_.index->size();
   const std::vector<Replay> replays = collect();
   if (Status status = readable(); !status.ok()) return status;
   learn_names(replays);
@@ -129,6 +129,7 @@ Status Recovery::load_any_image() {
     ++found_.counts.images_damaged;
     found_.image_from_at = 0;
     image_life_ = 0;
+    for (RegionFound& region : found_.regions) region.oldest_born = UINT64_MAX;
     if (Status status = claim(s.geometry); !status.ok()) return status;
   }
   found_.image_lost = true;
@@ -160,53 +161,86 @@ Status Recovery::load_image(std::uint32_t slot, std::uint64_t least, std::uint64
   if (Status status = io_.read(offset + layout.checksums_at, checksums); !status.ok()) return status;
   const ByteView list = ByteView(checksums).first(layout.checksums_bytes);
   if (crc32c(list) != header->checksums_crc) return {Code::kDataCorrupt, "index image: checksums"};
+  const auto names_crc = load_le<std::uint32_t>(&list[layout.chunks * sizeof(std::uint32_t)]);
+  if (Status status = load_names(*header, offset + layout.catalogue_at, names_crc); !status.ok())
+    return status;
+  image_life_ = header->last_life;
   if (Status status = load_table(*header, offset + layout.table_at, list); !status.ok()) return status;
-
-  std::vector<std::byte> names(ceil_div(header->catalogue_used, kBlockBytes) * kBlockBytes);
-  if (!names.empty())
-    if (Status status = io_.read(offset + layout.catalogue_at, names); !status.ok()) return status;
-  const ByteView used = ByteView(names).first(header->catalogue_used);
-  if (crc32c(used) != load_le<std::uint32_t>(&list[layout.chunks * sizeof(std::uint32_t)]))
-    return {Code::kDataCorrupt, "index image: checksum of the catalogue"};
-  const auto read = found_.catalogue->load_from(used);
-  if (!read) return read.error();
-  const auto removals = found_.removals->load_from(used.subspan(*read));
-  if (!removals) return removals.error();
-  found_.index->counted();
   found_.image_from_at = header->from_at;
   found_.last_at = std::max(found_.last_at, header->to_at);
   found_.last_life = std::max(found_.last_life, header->last_life);
-  image_life_ = header->last_life;
   found_.superblock.image = slot;
   found_.superblock.image_sequence = header->sequence;
   return {};
 }
 
-// Straight into the index, a few chunks at once.
+// Catalogue and removals.
+Status Recovery::load_names(const ImageHeader& header, std::uint64_t offset, std::uint32_t crc) {
+  std::vector<std::byte> names(ceil_div(header.catalogue_used, kBlockBytes) * kBlockBytes);
+  if (!names.empty())
+    if (Status status = io_.read(offset, names); !status.ok()) return status;
+  const ByteView used = ByteView(names).first(header.catalogue_used);
+  if (crc32c(used) != crc) return {Code::kDataCorrupt, "index image: checksum of the catalogue"};
+  const auto read = found_.catalogue->load_from(used);
+  if (!read) return read.error();
+  const auto removals = found_.removals->load_from(used.subspan(*read));
+  if (!removals) return removals.error();
+  image_spaces_.clear();
+  for (const DiskSpaceId id : found_.catalogue->all()) {
+    if (image_spaces_.size() <= id.value()) image_spaces_.resize(id.value() + 1);
+    image_spaces_[id.value()] = true;
+  }
+  return {};
+}
+
+// Straight into the index, many chunks at once; each is checked and taken while others are read. Whole blocks
+// are read: the last chunk may end inside one.
 Status Recovery::load_table(const ImageHeader& header, std::uint64_t offset, ByteView checksums) {
   const ImageLayout layout = image_layout(header.index_buckets, found_.superblock.geometry.catalogue_bytes);
+  std::optional<std::uint64_t> damaged;
+  const auto take = [&](std::uint64_t chunk) {
+    const std::uint64_t at = chunk * kImageChunkBytes;
+    const std::uint64_t length = std::min(kImageChunkBytes, layout.table_bytes - at);
+    if (crc32c(found_.index->image(at, length)) != load_le<std::uint32_t>(&checksums[chunk * 4]))
+      damaged = chunk;
+    if (damaged) return;
+    found_.index->take(at / kBucketBytes, length / kBucketBytes,
+                       [&](const IndexEntry& entry) { return still_there(entry); });
+  };
   std::vector<DriveIo::Range> ranges;
-  std::vector<std::byte> rest(kBlockBytes);  // of the last block, where the table ends inside it
-  const std::uint64_t whole = layout.table_bytes / kBlockBytes * kBlockBytes;
-  for (std::uint64_t at = 0; at < whole; at += kImageChunkBytes) {
-    const std::uint64_t length = std::min(kImageChunkBytes, whole - at);
-    ranges.push_back({offset + at, found_.index->image_for_load(at, length), {}, true});
+  std::vector<std::byte> last(ceil_div(layout.table_bytes % kImageChunkBytes, kBlockBytes) * kBlockBytes);
+  for (std::uint64_t chunk = 0; chunk < layout.table_bytes / kImageChunkBytes; ++chunk) {
+    const std::uint64_t at = chunk * kImageChunkBytes;
+    ranges.push_back(
+        {offset + at, found_.index->image_for_load(at, kImageChunkBytes), {}, true, [&take, chunk] {
+           take(chunk);
+         }});
   }
-  if (whole < layout.table_bytes) ranges.push_back({offset + whole, rest, {}, false});
+  if (!last.empty()) ranges.push_back({offset + ranges.size() * kImageChunkBytes, last, {}, false, {}});
   io_.read_all(ranges);
   for (const DriveIo::Range& range : ranges)
     if (!range.status.ok()) return range.status;
-  if (whole < layout.table_bytes) {
-    const MutableByteView end = found_.index->image_for_load(whole, layout.table_bytes - whole);
-    std::copy_n(rest.begin(), end.size(), end.begin());
+  if (!last.empty()) {
+    const std::uint64_t at = (layout.chunks - 1) * kImageChunkBytes;
+    const MutableByteView end = found_.index->image_for_load(at, layout.table_bytes - at);
+    std::copy_n(last.begin(), end.size(), end.begin());
+    take(layout.chunks - 1);
   }
-  for (std::uint64_t i = 0; i < layout.chunks; ++i) {
-    const std::uint64_t at = i * kImageChunkBytes;
-    const ByteView chunk = found_.index->image(at, std::min(kImageChunkBytes, layout.table_bytes - at));
-    if (crc32c(chunk) != load_le<std::uint32_t>(&checksums[i * sizeof(std::uint32_t)]))
-      return {Code::kDataCorrupt, fmt::format("index image: checksum of chunk {}", i)};
-  }
+  if (damaged) return {Code::kDataCorrupt, fmt::format("index image: checksum of chunk {}", *damaged)};
   return {};
+}
+
+// Whether what an image says is of a region that was not used again since, and of a namespace that it names.
+bool Recovery::still_there(const IndexEntry& entry) {
+  if (entry.space >= image_spaces_.size() || !image_spaces_[entry.space]) return false;
+  if (found_.regions.empty()) return true;  // an image alone
+  const std::uint32_t number = entry.block / static_cast<std::uint32_t>(region_blocks());
+  if (number >= found_.regions.size()) return false;
+  RegionFound& region = found_.regions[number];
+  const bool holds = region.life != 0 && region.life <= image_life_ && low_byte(region.life) == entry.life;
+  if (!holds && !TIERCEL_FAULT(stale_life_ignored)) return false;
+  region.oldest_born = std::min(region.oldest_born, entry.born);
+  return true;
 }
 
 // ---- regions ----
@@ -267,27 +301,6 @@ void Recovery::order_regions() {
   });
 }
 
-// What the image says of regions that were used again since, and of namespaces that nobody knows.
-void Recovery::drop_stale() {
-  const std::uint64_t blocks = region_blocks();
-  const bool trust = TIERCEL_FAULT(stale_life_ignored);
-  std::vector<bool> known;
-  for (const DiskSpaceId id : found_.catalogue->all()) {
-    if (known.size() <= id.value()) known.resize(id.value() + 1);
-    known[id.value()] = true;
-  }
-  found_.index->sweep(0, found_.index->buckets(), [&](const IndexEntry& entry) {
-    const std::uint64_t number = entry.block / blocks;
-    if (number >= found_.regions.size() || entry.space >= known.size() || !known[entry.space]) return false;
-    RegionFound& region = found_.regions[number];
-    const bool holds = region.life != 0 && region.life <= image_life_ && low_byte(region.life) == entry.life;
-    if (!holds && !trust) return false;
-    region.oldest_born = std::min(region.oldest_born, entry.born);
-    return true;
-  });
-  found_.counts.from_image = found_.index->size();
-}
-
 Result<Footer> Recovery::read_footer(std::uint32_t region) {
   const std::uint64_t end = region_offset(region) + found_.superblock.geometry.region_bytes;
   std::vector<std::byte> last(kBlockBytes);
@@ -326,15 +339,25 @@ Result<std::pair<DiskSpaceId, DiskSpaceName>> Recovery::read_name(std::uint32_t 
   return parsed;
 }
 
-Status Recovery::verify(std::uint32_t region, const Descriptor& d) {
+Result<ByteView> Recovery::blocks(std::uint32_t region, std::uint64_t block, std::uint64_t count,
+                                  const BlocksRead& there, std::vector<std::byte>& memory) {
+  const std::uint64_t bytes = count * kBlockBytes;
+  if (!there.bytes.empty() && block >= there.first)
+    return ByteView(there.bytes).subspan((block - there.first) * kBlockBytes, bytes);
+  memory.resize(bytes);
+  TIERCEL_RETURN_IF_ERROR(io_.read(region_offset(region) + block * kBlockBytes, memory));
+  return ByteView(memory);
+}
+
+Status Recovery::verify(std::uint32_t region, const Descriptor& d, const BlocksRead& there) {
   // Record by record: a class-set may be as large as a region.
-  const std::uint64_t stride = d.blocks / d.shards * kBlockBytes;
-  std::vector<std::byte> record(stride);
+  const std::uint64_t stride = d.blocks / d.shards;
+  std::vector<std::byte> memory;
   std::uint32_t generation = 0;
   for (std::uint16_t shard = 0; shard < d.shards; ++shard) {
-    const std::uint64_t at = region_offset(region) + d.block * kBlockBytes + shard * stride;
-    if (Status status = io_.read(at, record); !status.ok()) return status;
-    Status status = records_.check(record, d, shard, name_of(DiskSpaceId(d.space)), generation);
+    const auto record = blocks(region, d.block + shard * stride, stride, there, memory);
+    if (!record) return record.error();
+    Status status = records_.check(*record, d, shard, name_of(DiskSpaceId(d.space)), generation);
     if (!status.ok()) return {status.code, fmt::format("shard {}: {}", shard, status.message)};
   }
   return {};
@@ -457,8 +480,11 @@ void Recovery::learn_from_records(const std::vector<Replay>& replays) {
 }
 
 void Recovery::apply(const Replay& replay) {
+  constexpr std::size_t kKeysAhead = 16;  // of which the buckets are asked for before they are needed
   Removals& removals = *found_.removals;
-  for (const Descriptor& d : replay.entries) {
+  for (std::size_t i = 0; i < replay.entries.size(); ++i) {
+    const Descriptor& d = replay.entries[i];
+    if (i + kKeysAhead < replay.entries.size()) found_.index->prefetch(replay.entries[i + kKeysAhead].key);
     const DiskSpaceId space(d.space);
     switch (d.kind) {
       case EntryKind::kClassSet:
@@ -468,8 +494,8 @@ void Recovery::apply(const Replay& replay) {
         if (found_.catalogue->name(space) == nullptr) break;  // nothing of it can be found
         removals.remove_page(space, d.key, d.born);
         const DiskIndex::Hits hits = found_.index->find_all(space, d.key);
-        for (std::size_t i = 0; i < hits.count; ++i)
-          if (hits.entries[i].born < d.born) found_.index->erase(space, d.key, hits.entries[i].cls);
+        for (std::size_t hit = 0; hit < hits.count; ++hit)
+          if (hits.entries[hit].born < d.born) found_.index->erase(space, d.key, hits.entries[hit].cls);
         break;
       }
       case EntryKind::kClearSpace:

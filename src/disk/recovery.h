@@ -87,7 +87,8 @@ class Recovery final {
   // may stand there. Errors: io_error; resource_exhausted. Requires: a superblock was found.
   Status recover(const Superblock& superblock, bool tolerant);
 
-  // One image and nothing else, whether or not a superblock names it. Errors: what is wrong with it.
+  // One image and nothing else, whether or not a superblock names it; what it says of regions is not held
+  // against them. Errors: what is wrong with it.
   Status load_image_alone(const Superblock& superblock, std::uint32_t slot);
 
   Recovered& found() { return found_; }
@@ -102,8 +103,16 @@ class Recovery final {
   Result<std::pair<DiskSpaceId, DiskSpaceName>> read_name(std::uint32_t region, const Descriptor& descriptor);
   // As the log's catalogue has it, or any directory that was read; null: nobody knows it.
   const DiskSpaceName* name_of(DiskSpaceId space) const;
-  // A class-set's records, as in RecordCheck.
-  Status verify(std::uint32_t region, const Descriptor& descriptor);
+  // A class-set's records, as in RecordCheck. `there`: read already, from its `first` block on, and not so
+  // far that any of them lies behind it.
+  struct BlocksRead {
+    std::uint64_t first = 0;
+    std::vector<std::byte> bytes;  // none: nothing was read
+  };
+  Status verify(std::uint32_t region, const Descriptor& descriptor, const BlocksRead& there);
+  // Blocks of a region: those that were read, or into `memory`. Errors: those of the drive.
+  Result<ByteView> blocks(std::uint32_t region, std::uint64_t block, std::uint64_t count,
+                          const BlocksRead& there, std::vector<std::byte>& memory);
 
  private:
   friend class TailScan;
@@ -113,14 +122,15 @@ class Recovery final {
     bool tail = false;
   };
   Status load_image(std::uint32_t slot, std::uint64_t sequence_least, std::uint64_t sequence_most);
+  Status load_names(const ImageHeader& header, std::uint64_t offset, std::uint32_t crc);
   Status load_table(const ImageHeader& header, std::uint64_t offset, ByteView checksums);
+  bool still_there(const IndexEntry& entry);
   Status claim(const DiskGeometry& geometry);
   Status load_any_image();
   void read_regions();
   void order_regions();
   std::vector<std::uint32_t> newer_than_image();
   std::vector<Replay> collect();
-  void drop_stale();
   void see_names(std::uint32_t region, const std::vector<Descriptor>& entries);
   Status learn_name(std::uint32_t region, const Descriptor& descriptor);
   void learn_names(const std::vector<Replay>& replays);
@@ -133,6 +143,7 @@ class Recovery final {
   Recovered found_;
   RecordCheck records_;
   std::uint64_t image_life_ = 0;
+  std::vector<bool> image_spaces_;                   // by number: whether the image names it
   std::map<DiskSpaceId, DiskSpaceName> names_seen_;  // whether or not their segments count
 };
 

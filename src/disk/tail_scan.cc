@@ -11,6 +11,9 @@
 namespace tiercel::disk {
 namespace {
 
+// Of a segment, read at once: as large as one gets unless a single entry is larger.
+constexpr std::uint64_t kReadAtOnce = 16ULL << 20;
+
 Status differs(std::string_view field, const auto& wanted, const auto& got) {
   return {Code::kDataCorrupt, fmt::format("segment: {}: wanted {}, got {}", field, wanted, got)};
 }
@@ -64,27 +67,40 @@ bool TailScan::is_mark(const SegmentHead& head) const {
 }
 
 // Whether an entry counts: what stands in the directory does, records and names if they are whole.
-bool TailScan::counts(const Descriptor& d, bool verify) const {
+bool TailScan::counts(const Descriptor& d, bool verify, const Recovery::BlocksRead& payload) const {
   if (d.kind == EntryKind::kName) return recovery_.learn_name(region_, d).ok();
   if (d.kind != EntryKind::kClassSet || !verify || TIERCEL_FAULT(tail_segment_not_verified)) return true;
-  return recovery_.name_of(DiskSpaceId(d.space)) != nullptr && recovery_.verify(region_, d).ok();
+  return recovery_.name_of(DiskSpaceId(d.space)) != nullptr && recovery_.verify(region_, d, payload).ok();
 }
 
 // Whether its records are those that it was written with: a directory may be whole over what stood there
 // before.
-bool TailScan::same_records(const Directory& directory) const {
+bool TailScan::same_records(const Directory& directory, const Recovery::BlocksRead& payload) const {
   std::uint32_t crc = 0;
-  std::vector<std::byte> block(kBlockBytes);
+  std::vector<std::byte> memory;
   for (const Descriptor& d : directory.entries) {
     if (d.kind != EntryKind::kClassSet) continue;
     const std::uint64_t stride = d.blocks / d.shards;
     for (std::uint64_t shard = 0; shard < d.shards; ++shard) {
-      const std::uint64_t at = recovery_.region_offset(region_) + (d.block + shard * stride) * kBlockBytes;
-      if (!recovery_.io_.read(at, block).ok()) return false;
-      crc = crc32c(block, crc);
+      const auto first = recovery_.blocks(region_, d.block + shard * stride, 1, payload, memory);
+      if (!first) return false;
+      crc = crc32c(*first, crc);
     }
   }
   return crc == directory.head.records_crc;
+}
+
+Recovery::BlocksRead TailScan::read_payload(const Directory& directory) const {
+  const SegmentHead& head = directory.head;
+  const std::uint64_t before = directory_bytes(head.entries) / kBlockBytes;
+  Recovery::BlocksRead payload;
+  payload.first = head.block + before;
+  payload.bytes.resize((head.blocks - before) * kBlockBytes);
+  const std::uint64_t at = recovery_.region_offset(region_) + payload.first * kBlockBytes;
+  if (payload.bytes.empty()) return payload;  // removals alone
+  // Where they cannot be read together, each is read alone.
+  if (payload.bytes.size() > kReadAtOnce || !recovery_.io_.read(at, payload.bytes).ok()) payload.bytes = {};
+  return payload;
 }
 
 void TailScan::read() {
@@ -133,11 +149,12 @@ TailFound TailScan::accept() {
     const std::uint64_t end_at = directory.head.first_at + directory.head.entries;  // behind its last entry
     region.last_at = std::max(region.last_at, end_at - 1);
     const bool verify = i >= settled_ && end_at > durable_at_ + 1;
-    const bool same = !verify || TIERCEL_FAULT(tail_segment_not_verified) || same_records(directory);
+    const Recovery::BlocksRead payload = verify ? read_payload(directory) : Recovery::BlocksRead{};
+    const bool same = !verify || TIERCEL_FAULT(tail_segment_not_verified) || same_records(directory, payload);
     const std::size_t before = tail.left_out.size();
     for (const Descriptor& d : directory.entries) {
       if (d.kind == EntryKind::kLeftOut || (d.blocks != 0 && left_out_.contains(d.block))) continue;
-      const bool whole = (same || d.kind != EntryKind::kClassSet) && counts(d, verify);
+      const bool whole = (same || d.kind != EntryKind::kClassSet) && counts(d, verify, payload);
       (whole ? tail.entries : tail.left_out).push_back(d);
     }
     if (tail.left_out.size() > before) ++recovery_.found_.counts.segments_refused;

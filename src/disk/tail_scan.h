@@ -30,8 +30,10 @@ class TailScan final {
   Status in_order(const SegmentHead& head, std::uint32_t block) const;
   bool is_mark(const SegmentHead& head) const;
   void take(Directory directory);
-  bool counts(const Descriptor& descriptor, bool verify) const;
-  bool same_records(const Directory& directory) const;
+  // Its records' blocks in one read, unless they are too many.
+  Recovery::BlocksRead read_payload(const Directory& directory) const;
+  bool counts(const Descriptor& descriptor, bool verify, const Recovery::BlocksRead& payload) const;
+  bool same_records(const Directory& directory, const Recovery::BlocksRead& payload) const;
 
   Recovery& recovery_;
   std::uint32_t region_;

@@ -30,6 +30,7 @@ class TestBlockDevice final : public BlockDevice {
   bool submit(BlockRequest request) override {
     const std::uint64_t bytes = request.bytes();
     TIERCEL_CHECK(request.offset % kBlockBytes == 0 && bytes % kBlockBytes == 0);
+    TIERCEL_CHECK((bytes == 0) == (request.work == BlockWork::kFlush));
     TIERCEL_CHECK(request.offset <= size_bytes_ && bytes <= size_bytes_ - request.offset);
     if (queue_.size() >= room) return false;
     done_so_far.push_back({request.work, request.offset, bytes});

@@ -30,8 +30,8 @@ inline Key test_key(std::uint64_t number) { return Key{{mix64(number), mix64(num
 
 // Layer runs of each class of the test's form, in bytes.
 inline const std::vector<std::vector<std::uint64_t>>& test_runs() {
-  static const std::vector<std::vector<std::uint64_t>> runs = {{3000, 3000, 1500}, {700}};
-  return runs;
+  static const std::vector<std::vector<std::uint64_t>> kRuns = {{3000, 3000, 1500}, {700}};
+  return kRuns;
 }
 inline DiskSpaceName test_space(std::uint64_t seed = 1) {
   return {test_digest(seed), test_digest(77), "space " + std::to_string(seed), test_runs()};
@@ -98,7 +98,7 @@ class LogTest : public ::testing::Test {
   static constexpr Duration kLong = std::chrono::seconds(60);
 
   LogTest() {
-    options.region_bytes = 256 * 1024;
+    options.region_bytes = 256ULL * 1024;
     options.index_entries = 4096;
     options.admission = DiskAdmission::kAll;
   }

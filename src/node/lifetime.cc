@@ -280,7 +280,7 @@ std::size_t Node::State::expire_residences() {
       continue;
     const std::uint64_t id = set->id;
     if (set->page != nullptr) {
-      ++stats.expired_reservations;
+      if (!set->from_disk) ++stats.expired_reservations;
       abort_residence(id, Ending::kExpired);
       set = residence(id);
     }

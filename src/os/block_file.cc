@@ -5,6 +5,7 @@
 #include <charconv>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -108,7 +109,10 @@ class BlockFileOpening {
       auto opened = found ? existing(there) : absent();
       if (!opened) return tl::unexpected(std::move(opened.error()));
       if (!*opened) continue;
-      TIERCEL_RETURN_IF_ERROR(try_direct());
+      if (auto direct = try_direct(); !direct) {
+        if (file_.created_) ::unlink(options_.path.c_str());
+        return tl::unexpected(std::move(direct.error()));
+      }
       return std::move(file_);
     }
     return refused(Code::kUnavailable, "it is being replaced over and over by somebody else");
@@ -185,9 +189,21 @@ class BlockFileOpening {
       return refused(Code::kInvalidArgument, fmt::format("{} is in the way; remove it", unfinished));
     TIERCEL_RETURN_IF_ERROR(lock(made));
     if (::stat(unfinished.c_str(), &now) != 0 || now.st_ino != made.st_ino) return false;
+    if (!left_over(made))
+      return refused(Code::kFailedPrecondition,
+                     fmt::format("{} is somebody else's; remove it or give another path", unfinished));
     Result<bool> finished = finish(unfinished, folder);
     if (!finished || !*finished) ::unlink(unfinished.c_str());
     return finished;
+  }
+
+  // Whether it is what an opening that died leaves: this user's, of nothing but zeros.
+  bool left_over(const struct stat& made) const {
+    constexpr std::size_t kLookedAt = 1 << 20;
+    std::vector<char> front(std::min<std::size_t>(static_cast<std::size_t>(made.st_size), kLookedAt));
+    const bool read = ::pread(file_.fd_, front.data(), front.size(), 0) == static_cast<ssize_t>(front.size());
+    return made.st_uid == ::geteuid() && read &&
+           std::all_of(front.begin(), front.end(), [](char byte) { return byte == 0; });
   }
 
   Result<bool> finish(const std::string& unfinished, const std::string& folder) {
@@ -202,8 +218,11 @@ class BlockFileOpening {
                                                  error_text(errno)));
     // link() never replaces what is there.
     if (::link(unfinished.c_str(), options_.path.c_str()) != 0 && errno == EEXIST) return false;
-    struct stat named {};
-    if (::stat(options_.path.c_str(), &named) != 0 &&  // a file system without hard links
+    struct stat own {
+    }, named{};
+    const bool there = ::stat(options_.path.c_str(), &named) == 0;
+    if (::fstat(file_.fd_, &own) != 0 || (there && named.st_ino != own.st_ino)) return false;
+    if (!there &&  // a file system without hard links
         ::rename(unfinished.c_str(), options_.path.c_str()) != 0)
       return refused(Code::kUnavailable, fmt::format("cannot be given its name: {}", error_text(errno)));
     ::unlink(unfinished.c_str());

@@ -269,6 +269,17 @@ TEST_F(BlockFileTest, AFileThatIsBeingMadeIsNotTakenOver) {
   ::close(other);
 }
 
+TEST_F(BlockFileTest, WhatSomebodyElseHasUnderThatNameIsLeftAlone) {
+  const std::string unfinished = path() + ".unfinished";
+  const int other = ::open(unfinished.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(other, 0);
+  ASSERT_EQ(::write(other, "mine", 4), 4);
+  ::close(other);
+  expect_refused(fresh(), Code::kFailedPrecondition, "somebody else's");
+  EXPECT_EQ(files(), 1U);
+  EXPECT_EQ(std::filesystem::file_size(unfinished), 4U);
+}
+
 TEST_F(BlockFileTest, RefusedDirectIsToldAndGoesThroughTheCache) {
   StagedBlockCalls calls;
   calls.absent.insert(BlockFeature::kDirect);
