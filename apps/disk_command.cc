@@ -1,10 +1,14 @@
 #include "disk_command.h"
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -27,9 +31,10 @@ constexpr const char* kExamples = R"(Examples:
   tiercel disk ls /var/cache/tiercel
   tiercel disk status /var/cache/tiercel
   tiercel disk drop /var/cache/tiercel --namespace revision-7
-check, ls and status change no byte; they wait for nobody, so a cache that is open is refused, by its process's number.
+check, ls and status change no byte, nor does a drop that is refused; they wait for nobody, so a cache that is open is
+refused, by its process's number. One superblock of two that is not whole is no damage: a power failure leaves that.
 Exit status: 0; 3 when check found damage (the report is printed); 1 when the file could not be read or holds no
-cache; 2 when the command line made no sense. docs/guide/disk.md says what the reports mean.)";
+cache; 2 when the command line made no sense, or named no namespace. docs/guide/disk.md says what the reports mean.)";
 
 struct DiskArguments {
   std::string path, wanted;
@@ -57,6 +62,22 @@ Result<std::unique_ptr<DiskLog>> open_log(Opened& opened, bool read_only) {
   return DiskLog::open(options, *opened.drive, opened.clock, Digest{});
 }
 
+// What failed names the path, once. Errors of the log begin with the word "disk".
+int fail_at(const std::string& path, const Status& status, int exit_status = kExitFailed) {
+  std::string_view why = status.message;
+  constexpr std::string_view kSubject = "disk: ";
+  if (why.starts_with(kSubject)) why.remove_prefix(kSubject.size());
+  const std::string file = fmt::format("disk file {}: ", path);
+  if (why.starts_with(file)) why.remove_prefix(file.size());
+  return fail("disk", fmt::format("{}: {}", path, why), exit_status);
+}
+
+// Opens what is there to look at it.
+Result<std::unique_ptr<DiskLog>> look(const std::string& path, Opened& opened) {
+  if (Status status = open_drive(path, true, opened); !status.ok()) return tl::unexpected(std::move(status));
+  return open_log(opened, true);
+}
+
 std::string json_text(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -69,7 +90,38 @@ void row(std::string& text, std::string_view name, const std::string& value) {
 
 std::string part_text(const DiskCheckReport::Part& part) {
   if (!part.damage.empty()) return "DAMAGED: " + part.damage;
-  return part.there ? "in order" : "none";
+  return part.there ? "in order" : "none yet";
+}
+
+// They are written in turn, so a power failure may leave one of them torn.
+std::string superblock_text(const DiskCheckReport& report, std::size_t slot) {
+  const DiskCheckReport::Part& part = report.superblocks[slot];
+  const DiskCheckReport::Part& other = report.superblocks[1 - slot];
+  if (part.damage.empty() || !other.damage.empty()) return part_text(part);
+  return fmt::format("not whole ({}); the other one holds", part.damage);
+}
+
+std::string sources_text(const DiskCheckReport& report) {
+  return fmt::format(
+      "an opening reads {} in the image, {} in newer footers, {} at the end of the log; a class-set "
+      "may stand in several, or be gone since",
+      report.from_image, report.from_footers, report.from_tail);
+}
+
+std::string verified_text(const DiskCheckReport& report) {
+  if (!report.records_read) return "nothing: no record was read (--quick)";
+  return fmt::format("{} class-sets, {}{}; {} damaged, of which {} would be found", report.verified,
+                     format_size(report.verified_bytes),
+                     report.headers_only == 0
+                         ? std::string()
+                         : fmt::format(" ({} by their headers alone)", report.headers_only),
+                     report.damaged, report.damaged_found);
+}
+
+std::string_view verdict_text(const DiskCheckReport& report) {
+  if (!report.in_order())
+    return "DAMAGED: what is named above is a miss when a cache asks for it; the rest is good\n";
+  return report.records_read ? "in order\n" : "in order as far as it was read: no record was (--quick)\n";
 }
 
 std::string space_line(std::uint32_t id, const DiskSpaceName& name, std::uint64_t class_sets,
@@ -92,20 +144,14 @@ std::string check_text(const DiskCheckReport& report, const std::string& path) {
       fmt::format("{} times for writing, {}", report.epoch,
                   report.closed ? "closed in order the last time" : "not closed the last time"));
   row(text, "superblocks",
-      fmt::format("{}; {}", part_text(report.superblocks[0]), part_text(report.superblocks[1])));
+      fmt::format("1: {}. 2: {}", superblock_text(report, 0), superblock_text(report, 1)));
   row(text, "images",
-      fmt::format("{}; {}{}", part_text(report.images[0]), part_text(report.images[1]),
+      fmt::format("1: {}. 2: {}{}", part_text(report.images[0]), part_text(report.images[1]),
                   report.image ? fmt::format("; number {} is read", *report.image + 1) : std::string()));
-  row(text, "class-sets",
-      fmt::format("{}, {}: {} from the image, {} from footers, {} from the end of the log", report.class_sets,
-                  format_size(report.bytes), report.from_image, report.from_footers, report.from_tail));
+  row(text, "class-sets", fmt::format("{}, {}", report.class_sets, format_size(report.bytes)));
+  row(text, "", sources_text(report));
   row(text, "removals", fmt::format("{}", report.removals));
-  row(text, "verified",
-      fmt::format("{} class-sets, {}{}; {} damaged, of which {} would be found", report.verified,
-                  format_size(report.verified_bytes),
-                  report.headers_only == 0 ? std::string()
-                                           : fmt::format(" ({} by their headers alone)", report.headers_only),
-                  report.damaged, report.damaged_found));
+  row(text, "verified", verified_text(report));
   text += fmt::format("\n{:>6} {:>12} {:>12}  {}\n", "number", "class-sets", "bytes", "namespace");
   for (const DiskCheckReport::Space& space : report.spaces)
     text += space_line(space.id.value(), space.name, space.class_sets, space.bytes);
@@ -114,9 +160,7 @@ std::string check_text(const DiskCheckReport& report, const std::string& path) {
     text += fmt::format("damaged{}: at {}, namespace {}, class {}: {}\n",
                         damage.found ? "" : " (and not found any more)", damage.offset,
                         damage.name.space.value(), damage.name.cls.value(), damage.why);
-  text += report.in_order()
-              ? "in order\n"
-              : "DAMAGED: what is named above is a miss when a cache asks for it; the rest is good\n";
+  text += verdict_text(report);
   return text;
 }
 
@@ -144,6 +188,7 @@ std::string check_json(const DiskCheckReport& report) {
   json["from_footers"] = report.from_footers;
   json["from_tail"] = report.from_tail;
   json["removals"] = report.removals;
+  json["records_read"] = report.records_read;
   json["verified"] = report.verified;
   json["verified_bytes"] = report.verified_bytes;
   json["headers_only"] = report.headers_only;
@@ -187,13 +232,13 @@ int run_check(const DiskArguments& arguments) {
   std::optional<InterruptLine> interruptible("disk");
   Opened opened;
   if (const Status status = open_drive(arguments.path, true, opened); !status.ok())
-    return fail("disk", status.message);
+    return fail_at(arguments.path, status);
   DiskCheckOptions options;
   options.verify_records = !arguments.quick;
   if (!arguments.json) options.progress = progress_bar();
   const auto report = check_disk(*opened.drive, opened.clock, options);
   interruptible.reset();
-  if (!report) return fail("disk", report.error().message);
+  if (!report) return fail_at(arguments.path, report.error());
   const int printed =
       print("disk", arguments.json ? check_json(*report) : check_text(*report, arguments.path));
   if (printed != kExitOk) return printed;
@@ -204,10 +249,8 @@ int run_check(const DiskArguments& arguments) {
 
 int run_ls(const DiskArguments& arguments) {
   Opened opened;
-  if (const Status status = open_drive(arguments.path, true, opened); !status.ok())
-    return fail("disk", status.message);
-  const auto log = open_log(opened, true);
-  if (!log) return fail("disk", log.error().message);
+  const auto log = look(arguments.path, opened);
+  if (!log) return fail_at(arguments.path, log.error());
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   std::string text = fmt::format("{:>6} {:>12} {:>12}  {}\n", "number", "class-sets", "bytes", "namespace");
   for (const DiskLog::SpaceView& space : (*log)->spaces()) {
@@ -222,12 +265,10 @@ int run_ls(const DiskArguments& arguments) {
 
 int run_status(const DiskArguments& arguments) {
   Opened opened;
-  if (const Status status = open_drive(arguments.path, true, opened); !status.ok())
-    return fail("disk", status.message);
-  const auto log = open_log(opened, true);
-  if (!log) return fail("disk", log.error().message);
+  const auto log = look(arguments.path, opened);
+  if (!log) return fail_at(arguments.path, log.error());
   const DiskStats& stats = (*log)->stats();
-  if (!arguments.json) return print("disk", disk_status_text(stats));
+  if (!arguments.json) return print("disk", disk_file_text(stats));
   nlohmann::ordered_json json;
   json["size_bytes"] = stats.size_bytes;
   json["region_bytes"] = stats.region_bytes;
@@ -237,51 +278,77 @@ int run_status(const DiskArguments& arguments) {
   json["live_bytes"] = stats.live_bytes;
   json["index_entries"] = stats.index_entries;
   json["removals"] = stats.removals;
+  json["host_bytes"] = stats.host_bytes;
   json["recovered_from_image"] = stats.recovered_from_image;
   json["recovered_from_footers"] = stats.recovered_from_footers;
   json["recovered_from_tail"] = stats.recovered_from_tail;
   json["recovery_read_bytes"] = stats.recovery_read_bytes;
+  json["images_damaged"] = stats.images_damaged;
+  json["tail_segments_refused"] = stats.tail_segments_refused;
   return print("disk", json_text(json));
 }
 
-// The one namespace that is meant: by its number, or by a part of its text.
-Result<DiskLog::SpaceView> find_space(const DiskLog& log, const std::string& wanted) {
+// The one namespace that is meant: digits alone are its number; anything else is a part of its text.
+Result<DiskLog::SpaceView> find_space(const std::vector<DiskLog::SpaceView>& spaces,
+                                      const std::string& wanted) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const bool is_number = std::all_of(wanted.begin(), wanted.end(), is_digit);
+  std::optional<std::uint64_t> number;
+  if (std::uint64_t value = 0;
+      std::from_chars(wanted.data(), wanted.data() + wanted.size(), value).ec == std::errc())
+    number = value;
   std::vector<DiskLog::SpaceView> found;
-  for (const DiskLog::SpaceView& space : log.spaces()) {
-    if (fmt::format("{}", space.id.value()) == wanted) return space;
-    if (space.name.text.find(wanted) != std::string::npos) found.push_back(space);
-  }
+  for (const DiskLog::SpaceView& space : spaces)
+    if (is_number ? number == space.id.value() : space.name.text.find(wanted) != std::string::npos)
+      found.push_back(space);
   if (found.size() == 1) return found.front();
-  if (found.empty())
+  const std::string_view see = "tiercel disk ls shows them";
+  if (!found.empty())
     return error(
-        Code::kNotFound,
-        fmt::format("--namespace: none has the number \"{0}\" or \"{0}\" in its text; tiercel disk ls "
-                    "shows them",
-                    wanted));
-  return error(
-      Code::kInvalidArgument,
-      fmt::format("--namespace: \"{}\" is in the texts of {} of them; give a number, as tiercel disk "
-                  "ls shows",
-                  wanted, found.size()));
+        Code::kInvalidArgument,
+        fmt::format("--namespace: \"{}\" is in the texts of {} of them; give more of it, or a number: {}",
+                    wanted, found.size(), see));
+  return error(Code::kNotFound,
+               is_number ? fmt::format("--namespace: none has the number {}; {}", wanted, see)
+                         : fmt::format("--namespace: none has \"{}\" in its text; {}", wanted, see));
 }
 
-int run_drop(const DiskArguments& arguments) {
+Status clear_space(const std::string& path, const DiskLog::SpaceView& space) {
   Opened opened;
-  if (const Status status = open_drive(arguments.path, false, opened); !status.ok())
-    return fail("disk", status.message);
-  auto log = open_log(opened, false);
-  if (!log) return fail("disk", log.error().message);
-  const auto space = find_space(**log, arguments.wanted);
-  if (!space) {
-    const Status closed = (*log)->close(std::chrono::seconds(30));
-    static_cast<void>(closed.ok());  // nothing was changed
-    return fail("disk", space.error().message, kExitUsage);
+  if (Status status = open_drive(path, false, opened); !status.ok()) return status;
+  const auto log = open_log(opened, false);
+  if (!log) return log.error();
+  const std::vector<DiskLog::SpaceView> spaces = (*log)->spaces();
+  const bool is_there = std::any_of(spaces.begin(), spaces.end(), [&](const DiskLog::SpaceView& there) {
+    return there.id == space.id && there.name.text == space.name.text;
+  });
+  // Somebody may have had it between the look and now.
+  Status status{Code::kUnavailable, "its namespaces have changed meanwhile; nothing was dropped: try again"};
+  if (is_there) {
+    const std::optional<std::uint64_t> at = (*log)->clear(space.id);
+    status = at ? (*log)->settle(*at, std::chrono::seconds(30))
+                : Status{Code::kUnavailable, "it takes no writes; nothing was dropped"};
   }
-  const std::optional<std::uint64_t> at = (*log)->clear(space->id);
-  Status status = at ? (*log)->settle(*at, std::chrono::seconds(30))
-                     : Status{Code::kUnavailable, "the drive does not take it"};
-  if (status.ok()) status = (*log)->close(std::chrono::seconds(60));
-  if (!status.ok()) return fail("disk", fmt::format("{}: {}", arguments.path, status.message));
+  const Status closed = (*log)->close(std::chrono::seconds(60));
+  return status.ok() ? closed : status;
+}
+
+// Looks before it opens for writing: what holds no cache, or not that namespace, is left as it is.
+int run_drop(const DiskArguments& arguments) {
+  if (arguments.wanted.empty())
+    return fail("disk", "--namespace: wanted a number, or a part of a namespace's text; got nothing",
+                kExitUsage);
+  std::vector<DiskLog::SpaceView> spaces;
+  {
+    Opened opened;
+    const auto log = look(arguments.path, opened);
+    if (!log) return fail_at(arguments.path, log.error());
+    spaces = (*log)->spaces();
+  }
+  const auto space = find_space(spaces, arguments.wanted);
+  if (!space) return fail_at(arguments.path, space.error(), kExitUsage);
+  if (const Status status = clear_space(arguments.path, *space); !status.ok())
+    return fail_at(arguments.path, status);
   if (arguments.json)
     return print("disk", json_text({{"number", space->id.value()},
                                     {"class_sets", space->class_sets},
@@ -312,11 +379,12 @@ Command disk_command(CLI::App& parent) {
   };
   add("check", "Verify everything, record by record, and say what an opening would find", run_check)
       ->add_flag("--quick", arguments->quick,
-                 "without reading records: index, footers and the end of the log");
+                 "without reading records: index and footers, and the end of the log");
   add("ls", "List its namespaces", run_ls);
-  add("status", "How full it is, and how it was found", run_status);
+  add("status", "How full it is, and where its class-sets were found", run_status);
   add("drop", "Clear one namespace, so that its pages are never found again", run_drop)
-      ->add_option("--namespace", arguments->wanted, "its number, or a part of its text that no other has")
+      ->add_option("--namespace", arguments->wanted,
+                   "digits: its number; else a part of its text that no other has")
       ->type_name("TEXT|NUMBER")
       ->required();
   return {app, [arguments, runs] {

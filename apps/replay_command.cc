@@ -29,7 +29,8 @@ constexpr const char* kExamples = R"(Examples:
   tiercel replay --generate synthetic:2000:7 --policy s3fifo --capacity-pages 5000 --bound --json
   tiercel replay --host-bytes 8GiB --disk cache.tiercel --disk-bytes 4GiB --restart-at 6000 --status
 With --disk the disk tier is real: --disk-bytes counts bytes on the drive, and of each record only its header and
---page-bytes are written, so a small file stands for a large drive. What earlier replays left there is cleared first.
+--page-bytes are written: docs/guide/disk.md says for how large a drive a file stands. What earlier replays left there is
+cleared first and never hit; to compare two replays give each a new file. At the end the cache is closed, as in a service.
 Exit status: 0; 1 when a file was refused, a page came back wrong or the sums do not add up; 2 when the command
 line made no sense. docs/guide/replay.md says what each number means.)";
 
@@ -297,7 +298,7 @@ Command replay_command(CLI::App& parent) {
                   "when: write_through (default), write_through_selective, write_back")
       ->type_name("RULE");
   app->add_option("--restart-at", a.restart_at,
-                  "after N requests close the cache, open it again, and go on warm")
+                  "after N requests close the cache, open it again, and go on warm with the next")
       ->type_name("N");
   app->add_flag("--status", a.status, "also the cache's own status at the end");
   app->add_flag("--bound", a.bound, "also what the best possible eviction would hit");

@@ -4,6 +4,7 @@
 Called with the folder of the built programs. What a log survives is tested in src/disk and by the simulator; this is the command line.
 """
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -60,6 +61,9 @@ def replays(folder):
     check(small["hit_pages"] < with_disk["hit_pages"] == unlimited["hit_pages"], "a large disk hits what unlimited memory hits",
           small["hit_pages"], with_disk["hit_pages"], unlimited["hit_pages"])
     check(with_disk["disk"]["hit_pages"] > 0, with_disk)
+    closed = json.loads(good("disk", "check", "--json", path))
+    check(closed["closed"] and closed["class_sets"] == with_disk["disk"]["class_sets"], "a replay ends with a close in order, and says what is there",
+          closed["closed"], closed["class_sets"], with_disk["disk"])
     again = replay(path, "--disk-admission", "all", "--capacity-pages", "400")
     check(again["hit_pages"] == with_disk["hit_pages"], "what an earlier replay left is not hit", again["hit_pages"])
 
@@ -70,6 +74,12 @@ def replays(folder):
     check(restart["after_requests"] == 150 and restart["left_class_sets"] == 0 and restart["recovered_class_sets"] > 400, restart)
     for policy in ("write_through_selective", "write_back"):
         sums(replay(path, "--disk-admission", "all", "--disk-writes", policy, "--capacity-pages", "400", "--restart-at", "150"))
+
+    for after in (300, 1000):
+        late = replay(path, "--disk-admission", "all", "--capacity-pages", "400", "--restart-at", after)
+        check("restart" not in late["disk"] and late["disk"]["restart_not_reached"] == after, "a restart that does not come is told", late["disk"])
+    out = good("replay", "--generate", "conversation:100", "--disk", path, "--restart-at", "100")
+    check("there were only 100" in out, "a restart that does not come is told", out)
 
     out = good("replay", "--generate", "conversation:100", "--disk", path, "--status", "--restart-at", "50")
     for word in ("disk hits", "restart", "oldest page", "budget", "host "):
@@ -90,18 +100,25 @@ def replays(folder):
 def looks(path):
     before = path.read_bytes()
     report = json.loads(good("disk", "check", "--json", path))
-    check(report["in_order"] and report["closed"] is not None and report["damaged"] == 0, report)
+    check(report["in_order"] and report["closed"] and report["damaged"] == 0 and report["records_read"], report)
     check(report["class_sets"] > 0 and report["verified"] >= report["class_sets"] and len(report["namespaces"]) == 1, report)
     out = good("disk", "check", path)
-    check(out.endswith("in order\n") and "superblocks" in out and "\033" not in out, out)
+    check(out.endswith("\nin order\n") and "superblocks" in out and "\033" not in out and "DAMAGED" not in out, out)
+    for note in report["notes"]:
+        check("still being written (the newest)" in note, "nothing is amiss:", note)
     quick = json.loads(good("disk", "check", "--quick", "--json", path))
-    check(quick["class_sets"] == report["class_sets"] and quick["verified"] <= report["verified"], quick)
+    check(quick["class_sets"] == report["class_sets"] and quick["verified"] == 0 and not quick["records_read"], quick)
+    out = good("disk", "check", "--quick", path)
+    check("no record was read" in out and "no record was" in out.splitlines()[-1], "a quick look says that it was one", out)
     spaces = json.loads(good("disk", "ls", "--json", path))
     check(len(spaces) == 1 and spaces[0]["class_sets"] == report["class_sets"] and "replay" in spaces[0]["text"], spaces)
     check("replay" in good("disk", "ls", path), "ls names the namespace")
     status = json.loads(good("disk", "status", "--json", path))
     check(status["class_sets"] == report["class_sets"], status)
-    check("regions" in good("disk", "status", path), "status")
+    out = good("disk", "status", path)
+    check("regions" in out and f"image {status['recovered_from_image']}, newer footers" in out, "status", out)
+    for word in ("oldest", "budget", "written"):
+        check(word not in out, "a file does not know:", word, out)
     check(path.read_bytes() == before, "nothing was changed")
     for command in ("check", "ls", "status"):
         refused(1, "nowhere", "disk", command, "nowhere")
@@ -112,7 +129,7 @@ def looks(path):
         file.flush()
         was = Path(file.name).read_bytes()
         for command in ("check", "ls", "status"):
-            refused(1, "", "disk", command, file.name)
+            refused(1, f"tiercel disk: {file.name}: ", "disk", command, file.name)
         check(Path(file.name).read_bytes() == was, "what is no cache is left as it is")
     for arguments in (("disk", "--help"), ("disk", "check", "--help"), ("disk", "drop", "--help")):
         check("Examples" in good(*arguments), arguments)
@@ -133,7 +150,7 @@ def damage(path):
     records = [at for at in range(0, len(whole), 4096) if whole[at:at + 8] == b"TIERCREC"]
     check(len(records) >= report["class_sets"], "records on the drive:", len(records))
     found = None
-    for at in reversed(records[-20:]):  # the newest: most of them would be found
+    for at in records[::max(1, len(records) // 200)]:  # of all ages: many of them would be found
         flip(path, at + 300)
         code, out, err = run("disk", "check", "--json", path)
         check(code in (0, 3) and err == "", "a bit is damage or nothing, never an error:", code, err)
@@ -150,15 +167,54 @@ def damage(path):
     check(path.read_bytes() == whole, "as it was")
 
 
+def superblocks(path):
+    """One of the two may be torn, as a power failure leaves it; both may not."""
+    whole = path.read_bytes()
+    for slot in (0, 1):
+        flip(path, slot * 4096 + 100)
+        code, out, err = run("disk", "check", path)
+        check(code == 0 and "the other one holds" in out and out.endswith("\nin order\n") and err == "", "one superblock:", code, out, err)
+        report = json.loads(good("disk", "check", "--json", path))
+        check(report["in_order"] and report["superblocks"][slot]["damage"] and not report["superblocks"][1 - slot]["damage"], report["superblocks"])
+        flip(path, slot * 4096 + 100)
+    flip(path, 100)
+    flip(path, 4096 + 100)
+    refused(1, f"{path}: ", "disk", "check", path)
+    flip(path, 100)
+    flip(path, 4096 + 100)
+    check(path.read_bytes() == whole, "as it was")
+
+
 def drop(path):
-    refused(2, "--namespace", "disk", "drop", path)
-    refused(2, "none has", "disk", "drop", path, "--namespace", "no such text")
-    number = json.loads(good("disk", "ls", "--json", path))[0]["number"]
+    """Nothing is written, or made, before it is known what is to go."""
+    def untouched(file, status, word, *arguments):
+        before = hashlib.sha256(file.read_bytes()).digest()
+        refused(status, word, "disk", "drop", file, *arguments)
+        check(hashlib.sha256(file.read_bytes()).digest() == before, "a drop that is refused changes nothing", file, arguments)
+
+    blank = path.parent / "blank"
+    blank.write_bytes(bytes(64 << 20))
+    untouched(blank, 1, f"{blank}: there is no log: nothing but zeros", "--namespace", "1")
+    for command in ("check", "ls", "status"):
+        refused(1, f"{blank}: there is no log: nothing but zeros", "disk", command, blank)
+    refused(1, "no-file", "disk", "drop", path.parent / "no-file", "--namespace", "1")
+    check(not (path.parent / "no-file").exists(), "no file is made")
+
+    space = json.loads(good("disk", "ls", "--json", path))[0]
+    number = space["number"]
+    untouched(path, 2, "--namespace")
+    untouched(path, 2, "--namespace: wanted", "--namespace", "")
+    untouched(path, 2, "none has", "--namespace", "no such text")
+    # Digits are a number and never a part of a text, although the text has them.
+    other = next(n for n in range(10) if n != number and str(n) in space["text"])
+    untouched(path, 2, f"none has the number {other};", "--namespace", other)
+    untouched(path, 2, "none has the number", "--namespace", "99999999999999999999999")
     out = good("disk", "drop", path, "--namespace", number)
     check(out.startswith(f"dropped: namespace {number}"), out)
     check(json.loads(good("disk", "ls", "--json", path))[0]["class_sets"] == 0, "nothing of it is left")
     good("disk", "check", path)
-    good("disk", "drop", path, "--namespace", "replay")
+    good("disk", "drop", path, "--namespace", "weights=replay")
+    check(json.loads(good("disk", "check", "--json", path))["closed"], "closed in order afterwards")
 
 
 def in_use(folder):
@@ -187,6 +243,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         cache = replays(Path(name))
         looks(cache)
+        superblocks(cache)
         damage(cache)
         drop(cache)
         in_use(Path(name))

@@ -78,6 +78,7 @@ TEST(FormatDisk, ImageHeadersAreAsTheDocumentSays) {
                              given.at("from_at"),
                              given.at("to_at"),
                              given.at("last_life"),
+                             given.at("from_life"),
                              given.at("index_buckets"),
                              given.at("catalogue_used"),
                              given.at("checksums_crc")};

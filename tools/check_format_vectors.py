@@ -128,8 +128,8 @@ def disk_region(case):
 
 
 def disk_image(case):
-    names = ("sequence", "from_at", "to_at", "last_life", "index_buckets", "catalogue_used", "checksums_crc")
-    return block(b"TIERCIMG", "<6QI", case, *(case[name] for name in names))
+    names = ("sequence", "from_at", "to_at", "last_life", "from_life", "index_buckets", "catalogue_used", "checksums_crc")
+    return block(b"TIERCIMG", "<7QI", case, *(case[name] for name in names))
 
 
 def descriptors(entries):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What `make run` shows after the build: one replay with a progress bar, then policies, sizes and snapshot rules compared.
+# What `make run` shows after the build: one replay with a progress bar, one with a disk tier below (a file that is removed
+# at the end), then policies, sizes and snapshot rules compared.
 # The real trace is used where ../shared/traces has it, else a generated one. Arguments go to tools/compare_replays.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,6 +17,7 @@ echo "== One replay: a composite hybrid model (36 gated-delta-net, 8 window and 
 echo "== The same with a quarter of the memory and a disk below it, closed and opened again in mid-trace"
 disk=build/replay.disk
 trap 'rm -f "$disk"' EXIT
+rm -f "$disk"  # of a run that was killed: on a used file a replay admits less
 "$program" replay "${trace[@]}" --spec "$spec" --policy value --snapshots advice \
   --host-bytes 16GiB --disk "$disk" --disk-bytes 2GiB --restart-at 6000 --status
 "$program" disk check "$disk"

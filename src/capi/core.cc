@@ -105,6 +105,8 @@ Status Core::reopen_disk(const CoreDisk& wanted) {
   BlockDeviceOptions options;
   options.file.path = wanted.path;
   options.tuning.memory.push_back(arena_->bytes(arena_->layout().extents));
+  const bool created =
+      std::exchange(disk_created_, false);  // until it is locked again it may be somebody else's
   drive_->close();
   auto drive = open_block_device(options);
   if (!drive) return drive.error();
@@ -114,6 +116,7 @@ Status Core::reopen_disk(const CoreDisk& wanted) {
   // For a moment nobody had its lock.
   if (Status status = log_->still_ours(*drive->device); !status.ok())
     return {status.code, fmt::format("disk {}: {}", wanted.path, status.message)};
+  disk_created_ = created;
   disk_text_ = fmt::format("drive     {}: {}, {}\n", wanted.path, block_engine_name(drive->engine),
                            drive->direct ? "past the page cache" : "through the page cache");
   for (const std::string& note : drive->notes) disk_text_ += fmt::format("          {}\n", note);

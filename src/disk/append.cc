@@ -8,13 +8,6 @@
 #include "disk/state.h"
 
 namespace tiercel {
-namespace {
-
-// A name's payload may be this long; a region must have room for it in any case.
-constexpr std::uint64_t kNameBlocksMax = 6;
-
-}  // namespace
-
 std::uint64_t disk::stride_blocks(std::uint64_t record_bytes) { return ceil_div(record_bytes, kBlockBytes); }
 
 DiskAnswer DiskLog::State::append(const DiskEntry& entry, DiskOffer offer) {
@@ -133,7 +126,7 @@ std::optional<std::uint64_t> DiskLog::State::remove(DiskSpaceId space, const Key
   d.key = key;
   const std::uint64_t before = last_at;
   const std::optional<std::uint64_t> told = log_removal(d);
-  const std::uint64_t at = last_at > before ? last_at : before + 1;
+  const std::uint64_t at = last_at > before ? last_at : std::min(before + 1, disk::kAtMax);
   removals.remove_page(space, key, at);
   const disk::DiskIndex::Hits hits = index.find_all(space, key);
   for (std::size_t i = 0; i < hits.count; ++i)
@@ -148,7 +141,7 @@ std::optional<std::uint64_t> DiskLog::State::clear(DiskSpaceId space) {
   d.space = space.value();
   const std::uint64_t before = last_at;
   const std::optional<std::uint64_t> told = log_removal(d);
-  removals.clear_space(space, last_at > before ? last_at : before + 1);
+  removals.clear_space(space, last_at > before ? last_at : std::min(before + 1, disk::kAtMax));
   sweep_from = 0;
   return told;
 }
@@ -160,7 +153,7 @@ std::optional<std::uint64_t> DiskLog::State::clear_form(const Digest& form, std:
   disk::set_form(d, form);
   const std::uint64_t before = last_at;
   const std::optional<std::uint64_t> told = log_removal(d);
-  const std::uint64_t at = last_at > before ? last_at : before + 1;
+  const std::uint64_t at = last_at > before ? last_at : std::min(before + 1, disk::kAtMax);
   catalogue.note_form(form, at, weights_epoch);
   for (const DiskSpaceId space : catalogue.of_form(form)) removals.clear_space(space, at);
   sweep_from = 0;
@@ -171,10 +164,8 @@ Result<DiskSpaceId> DiskLog::open_space(const DiskSpaceName& name) {
   State& s = *state_;
   DiskSpaceName kept = name;
   // What cannot be kept of the runs is not: its records cannot be verified without the model.
-  std::size_t runs = 0;
-  for (const auto& list : kept.runs) runs += list.size();
-  if (kept.runs.size() > disk::kSpaceClassesMax || runs > disk::kSpaceRunsMax ||
-      disk::Catalogue::encode_name(DiskSpaceId(1), kept).size() > kNameBlocksMax * kBlockBytes)
+  if (kept.runs.size() > disk::kSpaceClassesMax || disk::runs_of(kept) > disk::kSpaceRunsMax ||
+      disk::Catalogue::encode_name(DiskSpaceId(1), kept).size() > disk::kNameBlocksMax * kBlockBytes)
     kept.runs.clear();
   if (const auto known = s.catalogue.find(kept.root, kept.form)) {
     const DiskSpaceName& there = *s.catalogue.name(*known);

@@ -42,12 +42,6 @@ std::vector<RunGroup> groups_of(const std::vector<std::uint64_t>& runs) {
   return groups;
 }
 
-std::size_t runs_of(const DiskSpaceName& name) {
-  std::size_t runs = 0;
-  for (const auto& list : name.runs) runs += list.size();
-  return runs;
-}
-
 // Of the whole encoded name, without a checksum.
 std::uint64_t name_bytes(const DiskSpaceName& name) {
   std::uint64_t bytes = kNameBytes + kept(name.text).size() + sizeof(std::uint16_t);
@@ -137,6 +131,12 @@ Result<std::pair<DiskSpaceId, DiskSpaceName>> name_at(ByteView bytes) {
 }
 
 }  // namespace
+
+std::size_t runs_of(const DiskSpaceName& name) {
+  std::size_t runs = 0;
+  for (const auto& list : name.runs) runs += list.size();
+  return runs;
+}
 
 std::optional<DiskSpaceId> Catalogue::find(const Digest& root, const Digest& form) const {
   const auto found = ids_.find({root, form});

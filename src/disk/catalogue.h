@@ -23,8 +23,11 @@ inline constexpr std::size_t kSpaceTextMax = 16384;
 // Of one name: what it says of records must be small in memory, too, however few bytes it is written with.
 inline constexpr std::size_t kSpaceClassesMax = 256;
 inline constexpr std::size_t kSpaceRunsMax = 16384;  // of all classes
+inline constexpr std::uint32_t kNameBlocksMax = 6;   // of an entry's payload
 // Of all names together. What a name has beyond it is not kept: its records are verified by the model alone.
 inline constexpr std::size_t kCatalogueRunsMax = 1 << 22;
+
+std::size_t runs_of(const DiskSpaceName& name);
 
 class Catalogue final {
  public:

@@ -27,19 +27,28 @@ class Check final {
   void check_images(const disk::Superblock& superblock);
   void count_spaces();
   void check_region(std::uint32_t region);
+  void note_open_regions();
   void check_entry(std::uint32_t region, const disk::Descriptor& descriptor);
+
+  struct OpenRegion {  // without a footer
+    std::uint32_t number;
+    std::size_t entries;
+    std::string no_footer, end;  // why it has none; why its segments go on no further
+  };
 
   const DiskCheckOptions& options_;
   disk::DriveIo io_;
   disk::Recovery recovery_;
   DiskCheckReport report_;
+  std::vector<OpenRegion> open_regions_;
+  std::uint64_t newest_life_ = 0;                                          // of regions with entries
   std::map<std::pair<std::uint32_t, ClassId>, std::uint32_t> set_blocks_;  // as footers and directories say
 };
 
 Status Check::run() {
   auto superblock = recovery_.find_superblock();
   if (!superblock) return superblock.error();
-  if (!*superblock) return {Code::kFailedPrecondition, "disk: there is no log: the drive is blank"};
+  if (!*superblock) return {Code::kFailedPrecondition, "disk: there is no log: nothing but zeros"};
   check_superblocks();
   check_images(**superblock);
   if (Status status = recovery_.recover(**superblock, true); !status.ok()) return status;
@@ -55,11 +64,13 @@ Status Check::run() {
   report_.from_footers = found.counts.from_footers;
   report_.from_tail = found.counts.from_tail;
   report_.removals = found.removals->pages();
+  report_.records_read = options_.verify_records;
   for (std::uint32_t region = 0; region < found.regions.size(); ++region) {
     check_region(region);
     if (options_.progress) options_.progress(region + 1, found.regions.size());
     if (io_.gave_up()) return {Code::kIoError, "disk: the drive does not answer"};
   }
+  note_open_regions();
   if (found.counts.no_room != 0)
     report_.notes.push_back(
         fmt::format("{} class-sets are whole, and the index has no place for them", found.counts.no_room));
@@ -70,6 +81,7 @@ Status Check::run() {
 
 void Check::check_superblocks() {
   std::vector<std::byte> block(kBlockBytes);
+  std::uint64_t sequence = 0;
   for (std::size_t slot = 0; slot < 2; ++slot) {
     DiskCheckReport::Part& part = report_.superblocks[slot];
     const Status status = io_.read(slot * kBlockBytes, block);
@@ -78,7 +90,11 @@ void Check::check_superblocks() {
     if (!part.there || !status.ok()) continue;
     const auto parsed = disk::parse_superblock(block);
     if (!parsed) part.damage = parsed.error().message;
+    if (parsed) sequence = std::max(sequence, parsed->sequence);
   }
+  // They are written in turn, so from the second one on there are two.
+  for (DiskCheckReport::Part& part : report_.superblocks)
+    if (!part.there && sequence >= 2) part.damage = "it is blank";
 }
 
 void Check::check_images(const disk::Superblock& superblock) {
@@ -114,16 +130,31 @@ void Check::check_region(std::uint32_t number) {
     ++report_.regions_without_footer;
     disk::TailFound tail = recovery_.scan(number);
     if (tail.entries.empty()) return;
-    report_.notes.push_back(
-        fmt::format("region {}: no footer ({}); {} entries by its segments, which end: {}", number,
-                    footer.error().message, tail.entries.size(),
-                    tail.refused.empty() ? "with the region" : tail.refused.front()));
+    open_regions_.push_back(
+        {number, tail.entries.size(), footer.error().message, tail.refused.value_or("with the region")});
     entries = std::move(tail.entries);
   }
+  newest_life_ = std::max(newest_life_, region.life);
   for (const disk::Descriptor& d : entries) {
     if (d.kind != disk::EntryKind::kClassSet) continue;
     set_blocks_[{d.space, d.cls}] = d.blocks;
     if (options_.verify_records) check_entry(number, d);
+  }
+}
+
+// Of the newest region none is expected yet. Another should have one: damage, or its process ended before it
+// was written.
+void Check::note_open_regions() {
+  for (const OpenRegion& region : open_regions_) {
+    const bool is_newest = recovery_.found().regions[region.number].life == newest_life_;
+    report_.notes.push_back(
+        is_newest
+            ? fmt::format(
+                  "region {}: the one still being written (the newest), so without a footer; {} entries by "
+                  "its segments",
+                  region.number, region.entries)
+            : fmt::format("region {}: no footer ({}); {} entries by its segments, which end: {}",
+                          region.number, region.no_footer, region.entries, region.end));
   }
 }
 

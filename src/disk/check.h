@@ -43,8 +43,8 @@ struct DiskCheckReport {
   std::uint64_t last_at = 0;
 
   struct Part {
-    bool there = false;
-    std::string damage;  // empty: in order
+    bool there = false;  // it is not blank
+    std::string damage;  // why it is not whole; empty: in order, or there was none yet
   };
   std::array<Part, 2> superblocks, images;
   std::optional<std::uint32_t> image;  // that an opening would read
@@ -56,19 +56,23 @@ struct DiskCheckReport {
   };
   std::vector<Space> spaces;
   std::uint64_t class_sets = 0, bytes = 0;  // of all of them
+  // Where an opening reads them. No parts of a sum: a class-set may stand in several of them, or be gone
+  // since.
   std::uint64_t from_image = 0, from_footers = 0, from_tail = 0;
   std::uint64_t removals = 0;
 
   std::uint64_t regions_used = 0, regions_with_footer = 0, regions_without_footer = 0;
   std::vector<std::string> notes;  // regions without a readable footer or header, and why; refused segments
 
+  bool records_read = false;                       // else the five below are 0
   std::uint64_t verified = 0, verified_bytes = 0;  // class-sets whose records are whole, found or not
   std::uint64_t headers_only = 0;                  // of those: no run lengths were known
   std::uint64_t damaged = 0;                       // of all that stands in footers and directories
   std::uint64_t damaged_found = 0;                 // of those: an opening finds them
   std::vector<DiskDamage> damages;
 
-  // Nothing that an opening finds or needs is damaged.
+  // Nothing that an opening finds or needs is damaged, as far as it was read. One superblock of two is
+  // enough.
   bool in_order() const;
 };
 

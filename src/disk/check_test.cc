@@ -85,7 +85,10 @@ TEST_F(CheckTest, ADamagedRecordIsNamedWithItsPlace) {
   asked.damages_max = 1;
   EXPECT_EQ(check(asked).damages.size(), 1U);
   asked.verify_records = false;
-  EXPECT_EQ(check(asked).damaged, 0U) << "records were not looked at";
+  const DiskCheckReport quick = check(asked);
+  EXPECT_EQ(quick.damaged, 0U) << "records were not looked at";
+  EXPECT_FALSE(quick.records_read);
+  EXPECT_TRUE(report.records_read);
 }
 
 TEST_F(CheckTest, WhatIsRemovedOrEvictedDoesNotCount) {
@@ -117,9 +120,59 @@ TEST_F(CheckTest, DamageOfItsOwnStructuresIsTold) {
   EXPECT_EQ(report.regions_without_footer, before.regions_without_footer + 1);
   EXPECT_FALSE(report.notes.empty());
   drive->damage(100);
-  EXPECT_TRUE(check().in_order()) << "the other superblock holds, as after a power failure";
+  const DiskCheckReport torn = check();
+  EXPECT_TRUE(torn.in_order()) << "the other superblock holds, as after a power failure";
+  EXPECT_FALSE(torn.superblocks[0].damage.empty());
+  EXPECT_TRUE(torn.superblocks[1].damage.empty());
   drive->damage(kBlockBytes + 100);
   EXPECT_FALSE(check_disk(*drive, clock, {}).has_value());
+}
+
+TEST_F(CheckTest, ASuperblockIsMissedFromTheSecondOneOn) {
+  open();
+  log.reset();
+  const DiskCheckReport first = check();
+  EXPECT_EQ(std::pair(first.superblocks[0].there, first.superblocks[1].there), std::pair(false, true));
+  EXPECT_TRUE(first.superblocks[0].damage.empty()) << "there was only one";
+  open();
+  log.reset();
+  const std::vector<std::byte> blank(kBlockBytes);
+  drive->overwrite(kBlockBytes, blank);
+  const DiskCheckReport second = check();
+  EXPECT_TRUE(second.superblocks[0].damage.empty());
+  EXPECT_EQ(second.superblocks[1].damage, "it is blank");
+  EXPECT_TRUE(second.in_order());
+}
+
+TEST_F(CheckTest, OnlyARegionThatIsNotTheNewestMissesItsFooter) {
+  open();
+  write(1, 60);
+  const DiskGeometry g = log->geometry();
+  log.reset();
+  const DiskCheckReport before = check();
+  ASSERT_GT(before.regions_with_footer, 0U);
+  ASSERT_EQ(before.notes.size(), 1U);
+  EXPECT_NE(before.notes[0].find("still being written"), std::string::npos) << before.notes[0];
+  drive->damage(g.regions_offset + g.region_bytes - 30);
+  const DiskCheckReport after = check();
+  ASSERT_EQ(after.notes.size(), 2U);
+  EXPECT_NE(after.notes[0].find("region 0: no footer (region footer: "), std::string::npos) << after.notes[0];
+}
+
+// What an opening left out stays out, and is no damage: nobody was told that it is there.
+TEST_F(CheckTest, WhatAnOpeningLeftOutIsNoDamage) {
+  open();
+  write(1, 10);
+  const std::uint64_t last = offset_of(10);
+  log.reset();
+  drive->damage(last + 5000);
+  open();
+  write(11, 12);
+  log.reset();
+  const DiskCheckReport report = check();
+  EXPECT_TRUE(report.in_order());
+  EXPECT_EQ(report.damaged, 0U) << (report.damages.empty() ? "" : report.damages[0].why);
+  EXPECT_EQ(report.class_sets, 11U);
 }
 
 TEST_F(CheckTest, ABlankDriveHasNoLog) {

@@ -235,6 +235,7 @@ MutableByteView DiskIndex::image_for_load(std::uint64_t offset, std::uint64_t le
 
 void DiskIndex::take(std::uint64_t first_bucket, std::uint64_t count,
                      const std::function<bool(const IndexEntry&)>& keep) {
+  TIERCEL_CHECK(first_bucket <= buckets_ && count <= buckets_ - first_bucket);
   for (std::uint64_t bucket = first_bucket; bucket < first_bucket + count; ++bucket) {
     std::byte* at = bucket_at(bucket);
     for (std::size_t i = 0; i < kBucketEntries; ++i, at += kIndexEntryBytes) {

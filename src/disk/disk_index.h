@@ -80,7 +80,7 @@ class DiskIndex final {
   ByteView image(std::uint64_t offset, std::uint64_t length) const;
   // To be filled from an image, chunk by chunk; then each bucket is to be taken, once. Entries that make no
   // sense (space 0 with other bytes; in a bucket that is not theirs) and those for which `keep` is false are
-  // taken for none. Cost of take(): one pass over its buckets.
+  // taken for none. Cost of take(): one pass over its buckets. Requires: none of them was taken before.
   MutableByteView image_for_load(std::uint64_t offset, std::uint64_t length);
   void take(std::uint64_t first_bucket, std::uint64_t count,
             const std::function<bool(const IndexEntry&)>& keep);

@@ -214,6 +214,12 @@ TEST(DiskIndex, MovesMakeRoomWhereBothBucketsAreFull) {
   EXPECT_GT(refused, 0U);
   for (std::uint64_t i = 0; i < index.capacity() * 9 / 10; ++i)
     ASSERT_EQ(find(moved, entry_of(i)), entry_of(i));
+  // As an opening does it: what was put one by one, in another order.
+  std::vector<IndexEntry> there = all(index);
+  Prng random(11);
+  for (std::size_t i = there.size(); i > 1; --i) std::swap(there[i - 1], there[random.below(i)]);
+  DiskIndex again = DiskIndex::create(kBuckets).value();
+  for (const IndexEntry& entry : there) ASSERT_TRUE(again.put_with_moves(entry));
 }
 
 // A piece of the image is copied, the entry goes and comes back in its other bucket, that piece is copied.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
-#include "base/fault.h"
 #include "disk/state.h"
 
 namespace tiercel {

@@ -1,6 +1,9 @@
 // Opening: images, footers, the end of the log, and what is wrong with each of them.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
+#include "base/crc32c.h"
 #include "disk/format.h"
 #include "disk/test_log.h"
 
@@ -9,6 +12,19 @@ namespace {
 
 class RecoveryTest : public LogTest {
  protected:
+  // That with the highest life.
+  std::optional<disk::RegionHeader> newest_region() const {
+    const DiskGeometry g = superblock().geometry;
+    std::optional<disk::RegionHeader> newest;
+    for (std::uint64_t region = 0; region < g.regions; ++region) {
+      const auto header =
+          disk::parse_region_header(drive->bytes(g.regions_offset + region * g.region_bytes, kBlockBytes));
+      const std::uint64_t first = g.regions_offset + region * g.region_bytes + kBlockBytes;
+      const bool used = disk::parse_segment_head(drive->bytes(first, kBlockBytes)).has_value();
+      if (header && used && (!newest || header->life > newest->life)) newest = *header;
+    }
+    return newest;
+  }
   RecoveryTest() : LogTest(8 * kMiB) {}
   void write(std::uint64_t first, std::uint64_t last) {
     for (std::uint64_t i = first; i <= last; ++i) {
@@ -278,6 +294,95 @@ TEST_F(RecoveryTest, WhatAnOpeningLeftOutOfAnOlderRegionStaysOut) {
   EXPECT_FALSE(found(5)) << "an opening left it out";
   expect_all(1, 4);
   expect_all(6, last);
+}
+
+// A process that died may have flushed nothing of what the next one finds: that is behind a flush before a
+// mark, a footer or the next superblock says so.
+TEST_F(RecoveryTest, AnOpeningFlushesWhatItFoundBeforeItWrites) {
+  open();
+  append(1);
+  poll_all();
+  log.reset();
+  drive->done_so_far.clear();
+  open();
+  ASSERT_TRUE(found(1));
+  const auto first = std::find_if(drive->done_so_far.begin(), drive->done_so_far.end(),
+                                  [](const auto& seen) { return seen.work != BlockWork::kRead; });
+  ASSERT_NE(first, drive->done_so_far.end());
+  EXPECT_EQ(first->work, BlockWork::kFlush);
+}
+
+// What a region held and does not count is not forgotten with it: the log goes on behind a mark.
+TEST_F(RecoveryTest, ARegionOfWhichNothingCountsGoesOnBehindAMark) {
+  open();
+  write(1, 1);
+  ASSERT_TRUE(log->close(kLong).ok());
+  reopen();
+  const std::uint64_t blocks = log->geometry().region_bytes / kBlockBytes;
+  for (std::uint64_t i = 2; i < blocks; ++i) {  // until another region is begun
+    append(i);
+    poll_all();
+  }
+  log.reset();
+  const disk::RegionHeader newest = *newest_region();
+  const DiskGeometry g = superblock().geometry;
+  const std::uint64_t front = g.regions_offset + newest.region * g.region_bytes + kBlockBytes;
+  const auto directory = disk::parse_directory(drive->bytes(front, g.region_bytes / 2));
+  ASSERT_TRUE(directory.has_value());
+  // Its first segment is not whole, and what lies behind it is void.
+  for (const disk::Descriptor& d : directory->entries)
+    drive->damage(front + (d.block - 1) * kBlockBytes + 100);
+  drive->overwrite(front + directory->head.blocks * kBlockBytes, std::vector<std::byte>(kBlockBytes));
+  open();
+  const auto mark =
+      disk::parse_directory(drive->bytes(front + directory->head.blocks * kBlockBytes, kBlockBytes));
+  ASSERT_TRUE(mark.has_value());
+  EXPECT_EQ(mark->entries.size(), directory->entries.size());
+  for (const disk::Descriptor& d : mark->entries) EXPECT_EQ(d.kind, disk::EntryKind::kLeftOut);
+  append(1000);
+  poll_all();
+  reopen();
+  EXPECT_TRUE(found(1000));
+}
+
+TEST_F(RecoveryTest, AnImageMayHaveTheHighestNumberOfANamespace) {
+  open();
+  write(1, 3);
+  ASSERT_TRUE(log->close(kLong).ok());
+  log.reset();
+  const disk::Superblock s = superblock();
+  const std::uint64_t at = s.geometry.image_offset[*s.image];
+  const disk::ImageLayout layout = disk::image_layout(s.geometry.index_buckets, s.geometry.catalogue_bytes);
+  disk::ImageHeader header = *disk::parse_image_header(drive->bytes(at, kBlockBytes));
+  std::vector<std::byte> names = drive->bytes(at + layout.catalogue_at, header.catalogue_used);
+  store_le(&names[16], UINT32_MAX);  // the one namespace's number
+  drive->overwrite(at + layout.catalogue_at, names);
+  std::vector<std::byte> checksums = drive->bytes(at + layout.checksums_at, layout.checksums_bytes);
+  store_le(&checksums[layout.chunks * 4], crc32c(names));
+  drive->overwrite(at + layout.checksums_at, checksums);
+  header.checksums_crc = crc32c(checksums);
+  drive->overwrite(at, disk::encode(header));
+  const auto opened = DiskLog::open(options, *drive, clock, test_digest(1));
+  ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
+  EXPECT_EQ((*opened)->stats().recovered_from_image, 0U) << "of a namespace that it does not name";
+  ASSERT_EQ((*opened)->spaces().size(), 1U);
+  EXPECT_FALSE((*opened)->open_space(test_space(5)).has_value()) << "no number is left";
+}
+
+TEST_F(RecoveryTest, WhenItsNumbersAreUsedUpALogIsReadAndNotWritten) {
+  open();
+  write(1, 3);
+  log.reset();
+  const DiskGeometry g = superblock().geometry;
+  disk::RegionHeader header{superblock().uuid, 5, 1000, disk::kAtMax - 1000};
+  drive->overwrite(g.regions_offset + 5 * g.region_bytes, disk::encode(header));
+  const auto refused = DiskLog::open(options, *drive, clock, test_digest(1));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
+  options.read_only = true;
+  open();
+  EXPECT_EQ(log->spaces().size(), 1U);
+  EXPECT_EQ(log->durable_at(), 0U) << "it flushed nothing";
 }
 
 // A class-set whose namespace nobody can name is not that of another one that gets its number.

@@ -26,7 +26,7 @@ struct DiskStats {
   std::uint64_t padding_bytes = 0;    // rounding of records to whole blocks
   std::uint64_t directory_bytes = 0;  // of segments, and the names of namespaces
   std::uint64_t footer_bytes = 0, image_bytes = 0;
-  std::uint64_t header_bytes = 0;  // of regions, and superblocks
+  std::uint64_t header_bytes = 0;  // of regions, and superblocks; all that the opening wrote
   std::uint64_t reinserted = 0, reinserted_bytes = 0;
   std::uint64_t lost = 0;                    // accepted, and not written after all
   std::array<std::uint64_t, 16> verdicts{};  // by DiskVerdict
@@ -50,7 +50,6 @@ struct DiskStats {
   // Of the last opening.
   std::uint64_t recovered_class_sets = 0, recovered_from_image = 0, recovered_from_footers = 0,
                 recovered_from_tail = 0;
-  std::uint64_t recovered_without_place = 0;  // whole in the log, and the index has no place for them
   std::uint64_t recovery_read_bytes = 0;
   std::uint64_t tail_segments_refused = 0;  // not whole
   std::uint64_t footers_damaged = 0, images_damaged = 0;

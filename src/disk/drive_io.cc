@@ -14,9 +14,7 @@ namespace {
 constexpr std::size_t kReadsAtOnce = 64;
 constexpr int kReadTries = 4;
 
-Status no_answer() {
-  return {Code::kIoError, "disk: the drive does not answer; nothing was changed: open again when it does"};
-}
+Status no_answer() { return {Code::kIoError, "disk: the drive does not answer: open again when it does"}; }
 
 }  // namespace
 

@@ -34,8 +34,9 @@ class DriveIo final {
     std::uint64_t offset = 0;
     MutableByteView into;
     Status status;
-    bool stays = false;                  // the memory is there as long as this object
-    std::function<void()> arrived = {};  // once, when it is read, while others are under way
+    bool stays = false;  // the memory is there as long as this object
+    std::function<void()> arrived =
+        {};  // once, when it is read, while others are; it may not use this object
   };
   // Several at once; each says how it went, after a few tries. Requires: multiples of kBlockBytes, within the
   // drive.

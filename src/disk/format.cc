@@ -234,8 +234,12 @@ std::vector<Descriptor> descriptors_at(const std::byte* from, std::size_t count)
 
 // ---- what values a block may have; encoders insist on it, parsers refuse the rest ----
 
+constexpr std::uint64_t kCountMax = 1ULL << 62;  // of what only counts upwards: nobody gets there
+
 Checked check_values(const Superblock& s) {
   TIERCEL_RETURN_IF_ERROR(check_geometry(s.geometry));
+  TIERCEL_RETURN_IF_ERROR(check_number(kSuperblock, "sequence", s.sequence, 0, kCountMax));
+  TIERCEL_RETURN_IF_ERROR(check_number(kSuperblock, "epoch", s.epoch, 0, kCountMax));
   if (s.image && *s.image > 1) return differs(kSuperblock, "image", "0 or 1", *s.image);
   if (!s.image && (s.image_sequence != 0 || s.closed))
     return differs(kSuperblock, "image", "one, when it has a sequence or the log is closed", "none");
@@ -243,7 +247,7 @@ Checked check_values(const Superblock& s) {
 }
 
 Checked check_values(const RegionHeader& header) {
-  TIERCEL_RETURN_IF_ERROR(check_number(kRegion, "life", header.life, 1, kSizeMax));
+  TIERCEL_RETURN_IF_ERROR(check_number(kRegion, "life", header.life, 1, kCountMax));
   return check_number(kRegion, "first entry's number", header.first_at, 1, kAtMax);
 }
 
@@ -251,11 +255,13 @@ Checked check_values(const ImageHeader& header) {
   TIERCEL_RETURN_IF_ERROR(check_number(kImage, "last entry's number", header.to_at, 0, kAtMax));
   TIERCEL_RETURN_IF_ERROR(
       check_number(kImage, "number from which on it holds", header.from_at, 0, header.to_at));
+  TIERCEL_RETURN_IF_ERROR(check_number(kImage, "last life", header.last_life, 0, kCountMax));
+  TIERCEL_RETURN_IF_ERROR(check_number(kImage, "first life", header.from_life, 1, header.last_life + 1));
   return check_number(kImage, "buckets", header.index_buckets, 1, kSizeMax / kBlockBytes);
 }
 
 Checked check_values(const SegmentHead& head) {
-  TIERCEL_RETURN_IF_ERROR(check_number(kSegment, "life", head.life, 1, kSizeMax));
+  TIERCEL_RETURN_IF_ERROR(check_number(kSegment, "life", head.life, 1, kCountMax));
   TIERCEL_RETURN_IF_ERROR(check_number(kSegment, "first entry's number", head.first_at, 1, kAtMax));
   TIERCEL_RETURN_IF_ERROR(check_number(kSegment, "entries", head.entries, 0, kAtMax - head.first_at + 1));
   TIERCEL_RETURN_IF_ERROR(check_number(kSegment, "durable number", head.durable_at, 0, kAtMax));
@@ -267,13 +273,17 @@ Checked check_values(const SegmentHead& head) {
 Checked check_entries(const SegmentHead& head, std::span<const Descriptor> entries) {
   Room room{head.block + directory_bytes(head.entries) / kBlockBytes,
             std::uint64_t{head.block} + head.blocks};
-  for (std::size_t i = 0; i < entries.size(); ++i)
+  for (std::size_t i = 0; i < entries.size(); ++i) {
     TIERCEL_RETURN_IF_ERROR(check_entry(kSegment, entries[i], head.first_at + i, room));
+    if (entries[i].kind == EntryKind::kLeftOut)
+      TIERCEL_RETURN_IF_ERROR(
+          check_number(kSegment, "place of what is left out", entries[i].length, 1, head.block - 1));
+  }
   return {};
 }
 
 Checked check_values(const FooterTail& tail) {
-  TIERCEL_RETURN_IF_ERROR(check_number(kFooter, "life", tail.life, 1, kSizeMax));
+  TIERCEL_RETURN_IF_ERROR(check_number(kFooter, "life", tail.life, 1, kCountMax));
   TIERCEL_RETURN_IF_ERROR(check_number(kFooter, "first entry's number", tail.first_at, 1, kAtMax));
   TIERCEL_RETURN_IF_ERROR(
       check_number(kFooter, "last entry's number", tail.last_at, tail.first_at - 1, kAtMax));
@@ -393,6 +403,7 @@ std::vector<std::byte> encode(const ImageHeader& header) {
       .put(header.from_at)
       .put(header.to_at)
       .put(header.last_life)
+      .put(header.from_life)
       .put(header.index_buckets)
       .put(header.catalogue_used)
       .put(header.checksums_crc);
@@ -408,6 +419,7 @@ Result<ImageHeader> parse_image_header(ByteView block) {
   in.take(header.from_at);
   in.take(header.to_at);
   in.take(header.last_life);
+  in.take(header.from_life);
   in.take(header.index_buckets);
   in.take(header.catalogue_used);
   in.take(header.checksums_crc);

@@ -115,6 +115,7 @@ struct ImageHeader {
   std::uint64_t from_at = 0;  // all entries up to it are in; later ones may be
   std::uint64_t to_at = 0;    // nothing later is in
   std::uint64_t last_life = 0;
+  std::uint64_t from_life = 0;  // what lies in regions of lower lives is in, or does not count
   std::uint64_t index_buckets = 0;
   std::uint64_t catalogue_used = 0;
   std::uint32_t checksums_crc = 0;

@@ -34,7 +34,7 @@ Superblock sample_superblock() {
   return s;
 }
 RegionHeader sample_region() { return {sample_uuid(), 3, 12, 1000}; }
-ImageHeader sample_image() { return {sample_uuid(), 77, 900, 1000, 12, 5000, 4321, 0xDEADBEEF}; }
+ImageHeader sample_image() { return {sample_uuid(), 77, 900, 1000, 12, 11, 5000, 4321, 0xDEADBEEF}; }
 
 Descriptor class_set(std::uint32_t block, std::uint32_t blocks, std::uint64_t born) {
   Descriptor d;
@@ -237,8 +237,12 @@ TEST(DiskFormat, ARightChecksumOverNonsenseIsStillRefused) {
   expect_named(encode(sample_image()),
                {{"number from which on it holds", 40, 1001},
                 {"last entry's number", 48, kAtMax + 1},
-                {"buckets", 64, 0},
-                {"unused bytes", 84, 1}},
+                {"last life", 56, UINT64_MAX},
+                {"last life", 56, (1ULL << 62) + 1},
+                {"first life", 64, 0},
+                {"first life", 64, 14},
+                {"buckets", 72, 0},
+                {"unused bytes", 92, 1}},
                parse_image_header);
 }
 
@@ -343,7 +347,7 @@ TEST(DiskFormat, AMarkNamesWhatIsLeftOutByItsPlace) {
   out.kind = EntryKind::kLeftOut;
   out.space = 7;
   out.key.words = {1, 2};
-  out.length = 20;
+  out.length = 9;
   out.born = 100;
   SegmentHead head = sample_segment();
   head.entries = head.blocks = 1;
@@ -352,6 +356,12 @@ TEST(DiskFormat, AMarkNamesWhatIsLeftOutByItsPlace) {
   const auto parsed = parse_directory(bytes);
   ASSERT_TRUE(parsed);
   EXPECT_EQ(parsed->entries, std::vector<Descriptor>{out});
+  for (const unsigned long long place : {0ULL, 10ULL, (1ULL << 32) + 9}) {
+    Bytes elsewhere = bytes;
+    store_le(&elsewhere[kSegmentHeadBytes + 48], std::uint64_t{place});  // before the mark, or nowhere
+    reseal_directory(elsewhere, 1);
+    EXPECT_EQ(wrong(parse_directory(elsewhere)), "place of what is left out") << place;
+  }
 
   // A footer names nothing but what counts.
   Bytes footer = sample_footer_bytes();

@@ -25,7 +25,23 @@ bool DiskLog::State::wants_checkpoint() const {
   const std::uint64_t every = options.checkpoint_regions != 0
                                   ? options.checkpoint_regions
                                   : std::max<std::uint64_t>(regions.size() / 8, 1);
-  return checkpoint_wanted || regions_since_image >= every;
+  if (!closing) return checkpoint_wanted || regions_since_image >= every;
+  // What is left to write waits for a region that waits for an image; else close() makes the last one itself.
+  const bool waiting = (!gathered.empty() || !again.empty()) && !ready &&
+                       (fillings.empty() || fillings.back().stage != Filling::Stage::kOpen);
+  return checkpoint_wanted && waiting && preparing && preparing->stage == disk::Preparing::Stage::kImage;
+}
+
+// Of the first region that may hold a number above placed_up_to().
+std::uint64_t DiskLog::State::unplaced_from_life() const {
+  using Stage = disk::Preparing::Stage;
+  if (!going.empty()) return regions[going.begin()->second.region].life;
+  if (!fillings.empty() && fillings.back().stage == Filling::Stage::kOpen)
+    return regions[fillings.back().region].life;
+  if (ready) return regions[*ready].life;
+  const bool has_life =
+      preparing && (preparing->stage == Stage::kWriting || preparing->stage == Stage::kFlushing);
+  return has_life ? regions[preparing->region].life : last_life + 1;
 }
 
 void DiskLog::State::begin_checkpoint(bool for_closing) {
@@ -39,6 +55,7 @@ void DiskLog::State::begin_checkpoint(bool for_closing) {
   c.header.sequence = last_image;
   c.header.from_at = TIERCEL_FAULT(image_claims_too_much) ? last_at : placed_up_to();
   c.header.last_life = last_life;
+  c.header.from_life = TIERCEL_FAULT(image_claims_too_much) ? last_life + 1 : unplaced_from_life();
   c.header.index_buckets = index.buckets();
   checkpoint_wanted = false;
   regions_since_image = 0;
@@ -48,7 +65,7 @@ void DiskLog::State::begin_checkpoint(bool for_closing) {
 std::size_t DiskLog::State::checkpoint_step() {
   using Stage = disk::Checkpoint::Stage;
   if (!checkpoint) {
-    if (closing || drive.blocks_writes() || !wants_checkpoint()) return 0;
+    if (drive.blocks_writes() || !wants_checkpoint()) return 0;
     begin_checkpoint(false);
   }
   disk::Checkpoint& c = *checkpoint;

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "base/check.h"
 #include "base/fault.h"
 #include "disk/state.h"
 
@@ -65,8 +64,7 @@ bool goes_on(Opening& opening, const disk::TailFound& tail) {
   const std::uint64_t blocks =
       (disk::directory_bytes(tail.left_out.size()) + disk::footer_bytes(tail.entries.size())) / kBlockBytes;
   return newest != found.order.rend() && *newest == tail.region &&
-         tail.next_block + blocks <= opening.recovery.region_blocks() &&
-         found.last_at + tail.left_out.size() < disk::kAtMax;
+         tail.next_block + blocks <= opening.recovery.region_blocks();
 }
 
 Status write_mark(Opening& opening, disk::TailFound& tail) {
@@ -111,7 +109,7 @@ Status write_footer(Opening& opening, const disk::TailFound& tail) {
 // What was left out stays out, whatever a later opening could make of it.
 Status settle(Opening& opening, disk::TailFound& tail) {
   using Becomes = disk::TailFound::Becomes;
-  if (tail.entries.empty()) {
+  if (tail.next_block == 1) {  // no segment at all
     tail.becomes = Becomes::kEmpty;
     const std::vector<std::byte> nothing(kBlockBytes);
     return opening.io.write(opening.recovery.region_offset(tail.region) + kBlockBytes, nothing);
@@ -120,15 +118,22 @@ Status settle(Opening& opening, disk::TailFound& tail) {
   return tail.becomes == Becomes::kOpen ? write_mark(opening, tail) : write_footer(opening, tail);
 }
 
-// One flush for all: until it ends nothing is built on it, and the same bytes are settled the same way again.
+// What counts, the superblock that was found with it, is behind a flush before anything says so or takes its
+// place: whoever wrote it may have died before that. Then one flush for all that is settled; until it ends
+// nothing is built on it, and the same bytes are settled the same way again.
 Status recover_log(Opening& opening, const DiskLogOptions& options, const disk::Superblock& superblock) {
   if (Status status = opening.recovery.recover(superblock, false); !status.ok()) return status;
   if (options.read_only) return {};
   disk::Recovered& found = opening.recovery.found();
+  if (found.last_at >= disk::kAtMax - disk::kNumbersApart)
+    return {Code::kResourceExhausted,
+            "disk: the log's numbers are used up: make a new one (this one can still be opened for reading "
+            "only)"};
   if (!TIERCEL_FAULT(epoch_ignored_in_tail)) {
-    found.last_at = std::min(disk::kAtMax, found.last_at + disk::kNumbersApart);
+    found.last_at += disk::kNumbersApart;
     found.last_life += disk::kLivesApart;
   }
+  if (Status status = opening.io.flush(); !status.ok()) return status;
   for (disk::TailFound& tail : found.tails)
     if (Status status = settle(opening, tail); !status.ok()) return status;
   disk::Superblock next = found.superblock;
@@ -145,8 +150,7 @@ Status open_drive(Opening& opening, const DiskLogOptions& options, const Digest&
   auto superblock = opening.recovery.find_superblock();
   if (!superblock) return superblock.error();
   if (*superblock) return recover_log(opening, options, **superblock);
-  if (options.read_only)
-    return {Code::kFailedPrecondition, "disk: there is no log yet, and read_only makes none"};
+  if (options.read_only) return {Code::kFailedPrecondition, "disk: there is no log: nothing but zeros"};
   return make_log(opening, options, new_uuid);
 }
 
@@ -167,7 +171,9 @@ DiskLog::State::State(const DiskLogOptions& asked, BlockDevice& device, Clock& t
       last_life(found.last_life),
       last_at(found.last_at),
       image_from_at(found.image_from_at) {
-  durable_at = soon_at = last_at;
+  // Who only looks flushes nothing: what a process wrote that died may still be lost.
+  durable_at = options.read_only ? 0 : last_at;
+  soon_at = durable_at;
   last_image = found.last_image;
   for (const auto& [name, blocks] : found.set_blocks) count_of(name.first, name.second).blocks = blocks;
   for (const DiskSpaceId id : catalogue.all()) {
@@ -178,9 +184,7 @@ DiskLog::State::State(const DiskLogOptions& asked, BlockDevice& device, Clock& t
   stats.recovered_from_footers = found.counts.from_footers;
   stats.recovered_from_tail = found.counts.from_tail;
   stats.recovered_class_sets = index.size();
-  stats.recovered_without_place = found.counts.no_room;
   stats.tail_segments_refused = found.counts.segments_refused;
-  stats.footers_damaged = found.counts.footers_damaged;
   stats.images_damaged = found.counts.images_damaged;
   take_regions(found);
 }

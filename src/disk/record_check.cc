@@ -11,6 +11,8 @@
 namespace tiercel::disk {
 namespace {
 
+constexpr std::size_t kClassesKept = 64;  // in full: a class may have thousands of runs
+
 Status differs(std::string_view field, const auto& wanted, const auto& got) {
   return {Code::kDataCorrupt, fmt::format("record: {}: wanted {}, got {}", field, wanted, got)};
 }
@@ -31,6 +33,7 @@ Status check_label(const RecordHeader& header, const Descriptor& d, std::uint16_
 
 const ClassForm* RecordCheck::class_of(const Descriptor& d, const DiskSpaceName& name) {
   if (d.cls.value() >= name.runs.size() || name.runs[d.cls.value()].empty()) return nullptr;
+  if (classes_.size() >= kClassesKept) classes_.clear();
   const auto [found, is_new] = classes_.try_emplace({d.space, d.cls});
   ClassForm& cls = found->second;
   if (!is_new) return &cls;

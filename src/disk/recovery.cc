@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "base/check.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
 #include "base/fault.h"
@@ -18,6 +17,8 @@ namespace {
 
 // Looked at to tell a blank drive from one with somebody else's bytes.
 constexpr std::uint64_t kBlankBytes = 1ULL << 20;
+// Namespaces by number are looked up for each entry of an image: those up to here in an array.
+constexpr std::uint32_t kSpacesInBits = 1U << 20;
 constexpr std::string_view kSuperblockMagic = "TIERCLOG";
 
 // Whether a block is what a power failure may leave of the first superblock: any of its sectors. Nobody
@@ -90,7 +91,8 @@ Status Recovery::recover(const Superblock& superblock, bool tolerant) {
   };
   if (Status status = claim(superblock.geometry); !status.ok()) return status;
   read_regions();
-  if (superblock.image && !io_.gave_up())
+  if (Status status = readable(); !status.ok()) return status;
+  if (superblock.image)
     if (Status status = load_any_image(); !status.ok()) return status;
   if (Status status = readable(); !status.ok()) return status;
   order_regions();
@@ -101,10 +103,16 @@ Status Recovery::recover(const Superblock& superblock, bool tolerant) {
   if (!found_.superblock.image) learn_from_records(replays);
   // All of them, before those that nothing can be older than any more are forgotten.
   found_.removals->limit(UINT64_MAX);
-  for (const Replay& replay : replays) apply(replay);
+  bool cleared = false;
+  for (const Replay& replay : replays) cleared = remove(replay) || cleared;
   for (const DiskSpaceId id : found_.catalogue->all())
     if (const std::uint64_t at = found_.catalogue->form_cleared_at(found_.catalogue->name(id)->form); at != 0)
       found_.removals->clear_space(id, at);
+  if (cleared)
+    found_.index->sweep(0, found_.index->buckets(), [&](const IndexEntry& entry) {
+      return entry.born >= found_.removals->cleared_at(DiskSpaceId(entry.space));
+    });
+  for (const Replay& replay : replays) put(replay);
   std::uint64_t oldest = UINT64_MAX;
   for (const RegionFound& region : found_.regions)
     if (region.life != 0) oldest = std::min(oldest, region.oldest_born);
@@ -127,7 +135,7 @@ Status Recovery::load_any_image() {
     if (load_image(static_cast<std::uint32_t>(slot), least, most).ok()) return {};
     if (io_.gave_up()) return {};  // recover() tells
     ++found_.counts.images_damaged;
-    found_.image_from_at = 0;
+    found_.image_from_at = found_.image_from_life = 0;
     image_life_ = 0;
     for (RegionFound& region : found_.regions) region.oldest_born = UINT64_MAX;
     if (Status status = claim(s.geometry); !status.ok()) return status;
@@ -167,6 +175,7 @@ Status Recovery::load_image(std::uint32_t slot, std::uint64_t least, std::uint64
   image_life_ = header->last_life;
   if (Status status = load_table(*header, offset + layout.table_at, list); !status.ok()) return status;
   found_.image_from_at = header->from_at;
+  found_.image_from_life = header->from_life;
   found_.last_at = std::max(found_.last_at, header->to_at);
   found_.last_life = std::max(found_.last_life, header->last_life);
   found_.superblock.image = slot;
@@ -185,11 +194,9 @@ Status Recovery::load_names(const ImageHeader& header, std::uint64_t offset, std
   if (!read) return read.error();
   const auto removals = found_.removals->load_from(used.subspan(*read));
   if (!removals) return removals.error();
-  image_spaces_.clear();
-  for (const DiskSpaceId id : found_.catalogue->all()) {
-    if (image_spaces_.size() <= id.value()) image_spaces_.resize(id.value() + 1);
-    image_spaces_[id.value()] = true;
-  }
+  image_spaces_.assign(kSpacesInBits, false);
+  for (const DiskSpaceId id : found_.catalogue->all())
+    if (id.value() < kSpacesInBits) image_spaces_[id.value()] = true;
   return {};
 }
 
@@ -199,13 +206,14 @@ Status Recovery::load_table(const ImageHeader& header, std::uint64_t offset, Byt
   const ImageLayout layout = image_layout(header.index_buckets, found_.superblock.geometry.catalogue_bytes);
   std::optional<std::uint64_t> damaged;
   const auto take = [&](std::uint64_t chunk) {
+    if (damaged) return;
     const std::uint64_t at = chunk * kImageChunkBytes;
     const std::uint64_t length = std::min(kImageChunkBytes, layout.table_bytes - at);
     if (crc32c(found_.index->image(at, length)) != load_le<std::uint32_t>(&checksums[chunk * 4]))
       damaged = chunk;
     if (damaged) return;
     found_.index->take(at / kBucketBytes, length / kBucketBytes,
-                       [&](const IndexEntry& entry) { return still_there(entry); });
+                       [&](const IndexEntry& entry) { return take_if_there(entry); });
   };
   std::vector<DriveIo::Range> ranges;
   std::vector<std::byte> last(ceil_div(layout.table_bytes % kImageChunkBytes, kBlockBytes) * kBlockBytes);
@@ -231,8 +239,12 @@ Status Recovery::load_table(const ImageHeader& header, std::uint64_t offset, Byt
 }
 
 // Whether what an image says is of a region that was not used again since, and of a namespace that it names.
-bool Recovery::still_there(const IndexEntry& entry) {
-  if (entry.space >= image_spaces_.size() || !image_spaces_[entry.space]) return false;
+// If so its number counts for that region.
+bool Recovery::take_if_there(const IndexEntry& entry) {
+  const bool named = entry.space < image_spaces_.size()
+                         ? image_spaces_[entry.space]
+                         : found_.catalogue->name(DiskSpaceId(entry.space)) != nullptr;
+  if (!named) return false;
   if (found_.regions.empty()) return true;  // an image alone
   const std::uint32_t number = entry.block / static_cast<std::uint32_t>(region_blocks());
   if (number >= found_.regions.size()) return false;
@@ -245,41 +257,30 @@ bool Recovery::still_there(const IndexEntry& entry) {
 
 // ---- regions ----
 
-// Header and first segment of each, in one read.
+// The header of each.
 void Recovery::read_regions() {
-  constexpr std::uint64_t kFrontBytes = 2 * kBlockBytes;
   constexpr std::uint32_t kAtOnce = 1024;
   const auto regions = static_cast<std::uint32_t>(found_.superblock.geometry.regions);
   found_.regions.resize(regions);
-  std::vector<std::byte> fronts(std::min(kAtOnce, regions) * kFrontBytes);
+  std::vector<std::byte> blocks(std::min(kAtOnce, regions) * kBlockBytes);
   for (std::uint32_t first = 0; first < regions; first += kAtOnce) {
     const std::uint32_t count = std::min(kAtOnce, regions - first);
-    std::vector<DriveIo::Range> ranges;
-    for (std::uint32_t i = 0; i < count; ++i)
-      ranges.push_back({region_offset(first + i),
-                        MutableByteView(fronts).subspan(i * kFrontBytes, kFrontBytes),
-                        {},
-                        false});
+    std::vector<DriveIo::Range> ranges(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      ranges[i].offset = region_offset(first + i);
+      ranges[i].into = MutableByteView(blocks).subspan(i * kBlockBytes, kBlockBytes);
+    }
     io_.read_all(ranges);
     for (std::uint32_t i = 0; i < count; ++i) {
       RegionFound& region = found_.regions[first + i];
-      const ByteView front = ranges[i].into;
-      if (!ranges[i].status.ok()) {
-        ++found_.counts.read_errors;
-        region.header_damaged = true;
-        continue;
+      const auto header = parse_region_header(ranges[i].into);
+      if (ranges[i].status.ok() && header && header->uuid == found_.superblock.uuid &&
+          header->region == first + i) {
+        region.life = header->life;
+        region.first_at = header->first_at;
+      } else {
+        region.header_damaged = !ranges[i].status.ok() || !is_blank(ranges[i].into);
       }
-      const auto header = parse_region_header(front.first(kBlockBytes));
-      if (!header || header->uuid != found_.superblock.uuid || header->region != first + i) {
-        region.header_damaged = !is_blank(front.first(kBlockBytes));
-        continue;
-      }
-      region.life = header->life;
-      region.first_at = header->first_at;
-      const auto head = parse_segment_head(front.subspan(kBlockBytes));
-      region.has_segments = head && head->uuid == header->uuid && head->life == header->life &&
-                            head->block == 1 && head->first_at >= header->first_at;
-      if (region.has_segments) region.first_segment = *head;
     }
   }
 }
@@ -291,10 +292,6 @@ void Recovery::order_regions() {
     found_.order.push_back(i);
     found_.last_life = std::max(found_.last_life, region.life);
     found_.last_at = std::max(found_.last_at, region.first_at - 1);
-    if (region.first_segment) {
-      const SegmentHead& head = *region.first_segment;
-      found_.last_at = std::max(found_.last_at, std::min(kAtMax, head.first_at + head.entries));
-    }
   }
   std::sort(found_.order.begin(), found_.order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return std::pair(found_.regions[a].life, a) < std::pair(found_.regions[b].life, b);
@@ -331,6 +328,9 @@ TailFound Recovery::scan(std::uint32_t region) {
 }
 
 Result<std::pair<DiskSpaceId, DiskSpaceName>> Recovery::read_name(std::uint32_t region, const Descriptor& d) {
+  if (d.blocks > kNameBlocksMax)
+    return error(Code::kDataCorrupt, fmt::format("catalogue: a name: wanted at most {} blocks, got {}",
+                                                 kNameBlocksMax, d.blocks));
   std::vector<std::byte> bytes(d.blocks * kBlockBytes);
   TIERCEL_RETURN_IF_ERROR(io_.read(region_offset(region) + d.block * kBlockBytes, bytes));
   TIERCEL_ASSIGN_OR_RETURN(auto parsed, Catalogue::parse_name(bytes));
@@ -340,22 +340,22 @@ Result<std::pair<DiskSpaceId, DiskSpaceName>> Recovery::read_name(std::uint32_t 
 }
 
 Result<ByteView> Recovery::blocks(std::uint32_t region, std::uint64_t block, std::uint64_t count,
-                                  const BlocksRead& there, std::vector<std::byte>& memory) {
+                                  const BlocksRead& read, std::vector<std::byte>& memory) {
   const std::uint64_t bytes = count * kBlockBytes;
-  if (!there.bytes.empty() && block >= there.first)
-    return ByteView(there.bytes).subspan((block - there.first) * kBlockBytes, bytes);
+  if (!read.bytes.empty() && block >= read.first)
+    return ByteView(read.bytes).subspan((block - read.first) * kBlockBytes, bytes);
   memory.resize(bytes);
   TIERCEL_RETURN_IF_ERROR(io_.read(region_offset(region) + block * kBlockBytes, memory));
   return ByteView(memory);
 }
 
-Status Recovery::verify(std::uint32_t region, const Descriptor& d, const BlocksRead& there) {
+Status Recovery::verify(std::uint32_t region, const Descriptor& d, const BlocksRead& read) {
   // Record by record: a class-set may be as large as a region.
   const std::uint64_t stride = d.blocks / d.shards;
   std::vector<std::byte> memory;
   std::uint32_t generation = 0;
   for (std::uint16_t shard = 0; shard < d.shards; ++shard) {
-    const auto record = blocks(region, d.block + shard * stride, stride, there, memory);
+    const auto record = blocks(region, d.block + shard * stride, stride, read, memory);
     if (!record) return record.error();
     Status status = records_.check(*record, d, shard, name_of(DiskSpaceId(d.space)), generation);
     if (!status.ok()) return {status.code, fmt::format("shard {}: {}", shard, status.message)};
@@ -365,28 +365,17 @@ Status Recovery::verify(std::uint32_t region, const Descriptor& d, const BlocksR
 
 // ---- what the image lacks ----
 
-// Regions that may hold something newer than the image: all from the last one on that begins at or before the
-// image's number.
+// Regions that may hold something newer than the image. The others are not looked into: what the image does
+// not name of them was lost, evicted or never durable, whatever stands there.
 std::vector<std::uint32_t> Recovery::newer_than_image() {
-  std::uint64_t next_first = UINT64_MAX;  // where the next region with segments begins, as far as known
   std::vector<std::uint32_t> chosen;
-  for (auto it = found_.order.rbegin(); it != found_.order.rend(); ++it) {
-    RegionFound& region = found_.regions[*it];
-    if (region.has_segments && next_first == UINT64_MAX) {
-      chosen.push_back(*it);  // the newest: never has a footer that was waited for
-      next_first = region.first_segment->first_at;
-      continue;
-    }
-    // Without a readable first segment the region may hold anything up to the next one's first number.
-    if (next_first > found_.image_from_at + 1) {
-      chosen.push_back(*it);
-      if (region.has_segments) next_first = region.first_segment->first_at;
-    } else {
-      region.last_at = next_first - 1;
-      if (region.has_segments) next_first = std::min(next_first, region.first_segment->first_at);
-    }
+  for (const std::uint32_t number : found_.order) {
+    RegionFound& region = found_.regions[number];
+    if (region.life >= found_.image_from_life)
+      chosen.push_back(number);
+    else
+      region.last_at = std::max(region.first_at, found_.image_from_at);
   }
-  std::reverse(chosen.begin(), chosen.end());
   return chosen;
 }
 
@@ -427,15 +416,23 @@ std::vector<Recovery::Replay> Recovery::collect() {
 void Recovery::see_names(std::uint32_t region, const std::vector<Descriptor>& entries) {
   for (const Descriptor& d : entries) {
     found_.catalogue->seen(DiskSpaceId(d.space));
-    if (d.kind == EntryKind::kName)
-      if (auto name = read_name(region, d)) names_seen_[name->first] = std::move(name->second);
+    if (d.kind != EntryKind::kName) continue;
+    auto name = read_name(region, d);
+    if (!name) continue;
+    const std::size_t runs = runs_of(name->second);
+    if (runs_read_ + runs > kCatalogueRunsMax)
+      name->second.runs.clear();
+    else
+      runs_read_ += runs;
+    const auto kept = names_read_.insert_or_assign({region, d.block}, *std::move(name)).first;
+    names_seen_[kept->second.first] = &kept->second.second;
   }
 }
 
 const DiskSpaceName* Recovery::name_of(DiskSpaceId space) const {
   if (const DiskSpaceName* const known = found_.catalogue->name(space)) return known;
   const auto seen = names_seen_.find(space);
-  return seen == names_seen_.end() ? nullptr : &seen->second;
+  return seen == names_seen_.end() ? nullptr : seen->second;
 }
 
 void Recovery::note(const Descriptor& d, std::uint32_t number) {
@@ -453,13 +450,13 @@ void Recovery::note(const Descriptor& d, std::uint32_t number) {
 void Recovery::learn_names(const std::vector<Replay>& replays) {
   for (const Replay& replay : replays)
     for (const Descriptor& d : replay.entries)
-      if (d.kind == EntryKind::kName && !learn_name(replay.region, d).ok()) ++found_.counts.read_errors;
+      if (d.kind == EntryKind::kName) static_cast<void>(learn_name(replay.region, d));
 }
 
 Status Recovery::learn_name(std::uint32_t region, const Descriptor& d) {
-  const auto name = read_name(region, d);
-  if (!name) return name.error();
-  return found_.catalogue->learn(name->first, name->second);
+  const auto read = names_read_.find({region, d.block});
+  if (read == names_read_.end()) return {Code::kDataCorrupt, "catalogue: a name that cannot be read"};
+  return found_.catalogue->learn(read->second.first, read->second.second);
 }
 
 // Without an image nothing tells the names of namespaces whose entry left with an old region, but each record
@@ -479,36 +476,35 @@ void Recovery::learn_from_records(const std::vector<Replay>& replays) {
     }
 }
 
-void Recovery::apply(const Replay& replay) {
-  constexpr std::size_t kKeysAhead = 16;  // of which the buckets are asked for before they are needed
-  Removals& removals = *found_.removals;
-  for (std::size_t i = 0; i < replay.entries.size(); ++i) {
-    const Descriptor& d = replay.entries[i];
-    if (i + kKeysAhead < replay.entries.size()) found_.index->prefetch(replay.entries[i + kKeysAhead].key);
+// Removals and clears, before anything is put: what they beat takes no place in the index. Whether anything
+// was cleared.
+bool Recovery::remove(const Replay& replay) {
+  bool cleared = false;
+  for (const Descriptor& d : replay.entries) {
     const DiskSpaceId space(d.space);
-    switch (d.kind) {
-      case EntryKind::kClassSet:
-        put(replay, d);
-        break;
-      case EntryKind::kRemovePage: {
-        if (found_.catalogue->name(space) == nullptr) break;  // nothing of it can be found
-        removals.remove_page(space, d.key, d.born);
-        const DiskIndex::Hits hits = found_.index->find_all(space, d.key);
-        for (std::size_t hit = 0; hit < hits.count; ++hit)
-          if (hits.entries[hit].born < d.born) found_.index->erase(space, d.key, hits.entries[hit].cls);
-        break;
-      }
-      case EntryKind::kClearSpace:
-        if (found_.catalogue->name(space) == nullptr) break;
-        removals.clear_space(space, d.born);
-        break;
-      case EntryKind::kClearForm:
-        found_.catalogue->note_form(form_of(d), d.born, d.length);
-        break;
-      case EntryKind::kName:
-      case EntryKind::kLeftOut:
-        break;
+    if (d.kind == EntryKind::kClearForm) {
+      found_.catalogue->note_form(form_of(d), d.born, d.length);
+      cleared = true;
     }
+    if (found_.catalogue->name(space) == nullptr) continue;  // nothing of it can be found
+    if (d.kind == EntryKind::kClearSpace) {
+      found_.removals->clear_space(space, d.born);
+      cleared = true;
+    }
+    if (d.kind != EntryKind::kRemovePage) continue;
+    found_.removals->remove_page(space, d.key, d.born);
+    const DiskIndex::Hits hits = found_.index->find_all(space, d.key);
+    for (std::size_t i = 0; i < hits.count; ++i)
+      if (hits.entries[i].born < d.born) found_.index->erase(space, d.key, hits.entries[i].cls);
+  }
+  return cleared;
+}
+
+void Recovery::put(const Replay& replay) {
+  constexpr std::size_t kKeysAhead = 16;  // of which the buckets are asked for before they are needed
+  for (std::size_t i = 0; i < replay.entries.size(); ++i) {
+    if (i + kKeysAhead < replay.entries.size()) found_.index->prefetch(replay.entries[i + kKeysAhead].key);
+    if (replay.entries[i].kind == EntryKind::kClassSet) put(replay, replay.entries[i]);
   }
 }
 

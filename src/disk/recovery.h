@@ -1,4 +1,4 @@
-// Opening a log: what a drive holds, read from superblocks, image, footers and the end of the log, without
+// What a drive holds, read from superblocks, image, footers and the end of the log, without
 // changing a byte. Nothing that is read is believed before it was checked.
 //
 // Threads: one thread.
@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -35,9 +37,7 @@ struct RegionFound {
       0;  // the same of entries that are not class-sets; 0: none that the image lacks
   std::uint64_t oldest_born = UINT64_MAX;  // of the class-sets in it that the index names
   std::uint32_t entries = 0;               // of its footer; 0: the footer was not read
-  bool has_segments = false;
   bool header_damaged = false;
-  std::optional<SegmentHead> first_segment;  // its checksum is not checked
 };
 
 // A region without a footer, as far as its segments are in order.
@@ -47,15 +47,15 @@ struct TailFound {
   enum class Becomes : std::uint8_t { kOpen, kSealed, kEmpty };
   Becomes becomes = Becomes::kSealed;
   std::uint32_t region = 0;
-  std::uint32_t next_block = 1;      // behind the last segment that counts
-  std::vector<Descriptor> entries;   // those that count
-  std::vector<Descriptor> left_out;  // of the segments in order, those that do not and that no mark names
-  std::vector<std::string> refused;  // why the next segment does not count; none: there is none
+  std::uint32_t next_block = 1;        // behind the last segment that counts
+  std::vector<Descriptor> entries;     // those that count
+  std::vector<Descriptor> left_out;    // of the segments in order, those that do not and that no mark names
+  std::optional<std::string> refused;  // why the next segment does not count; none: there is none
 };
 
 struct RecoveryCounts {
   std::uint64_t from_image = 0, from_footers = 0, from_tail = 0;
-  std::uint64_t segments_refused = 0, footers_damaged = 0, images_damaged = 0, read_errors = 0;
+  std::uint64_t segments_refused = 0, images_damaged = 0;
   std::uint64_t no_room = 0;  // class-sets for which the index had no place
 };
 
@@ -69,9 +69,10 @@ struct Recovered {
   std::vector<TailFound> tails;      // oldest first
   std::uint64_t last_at = 0;         // highest number seen anywhere
   std::uint64_t last_life = 0;
-  std::uint64_t image_from_at = 0;  // everything up to it is in the image; 0: no image
-  std::uint64_t last_image = 0;     // highest sequence of an image that was heard of
-  bool image_lost = false;          // there was one, and none could be read
+  std::uint64_t image_from_at = 0;    // everything up to it is in the image; 0: no image
+  std::uint64_t image_from_life = 0;  // of regions with a lower life nothing counts that it does not name
+  std::uint64_t last_image = 0;       // highest sequence of an image that was heard of
+  bool image_lost = false;            // there was one, and none could be read
   // Blocks of a class-set, by namespace and class, where one was seen.
   std::map<std::pair<std::uint32_t, ClassId>, std::uint32_t> set_blocks;
   RecoveryCounts counts;
@@ -99,20 +100,20 @@ class Recovery final {
   Result<Footer> read_footer(std::uint32_t region);
   // A region's segments, one behind the other, as far as they are in order, whether or not they are whole.
   TailFound scan(std::uint32_t region);
-  // A kName entry's payload.
+  // A kName entry's payload. Errors: io_error, data_corrupt.
   Result<std::pair<DiskSpaceId, DiskSpaceName>> read_name(std::uint32_t region, const Descriptor& descriptor);
   // As the log's catalogue has it, or any directory that was read; null: nobody knows it.
   const DiskSpaceName* name_of(DiskSpaceId space) const;
-  // A class-set's records, as in RecordCheck. `there`: read already, from its `first` block on, and not so
+  // A class-set's records, as in RecordCheck. `read`: read already, from its `first` block on, and not so
   // far that any of them lies behind it.
   struct BlocksRead {
     std::uint64_t first = 0;
     std::vector<std::byte> bytes;  // none: nothing was read
   };
-  Status verify(std::uint32_t region, const Descriptor& descriptor, const BlocksRead& there);
+  Status verify(std::uint32_t region, const Descriptor& descriptor, const BlocksRead& read);
   // Blocks of a region: those that were read, or into `memory`. Errors: those of the drive.
   Result<ByteView> blocks(std::uint32_t region, std::uint64_t block, std::uint64_t count,
-                          const BlocksRead& there, std::vector<std::byte>& memory);
+                          const BlocksRead& read, std::vector<std::byte>& memory);
 
  private:
   friend class TailScan;
@@ -124,7 +125,7 @@ class Recovery final {
   Status load_image(std::uint32_t slot, std::uint64_t sequence_least, std::uint64_t sequence_most);
   Status load_names(const ImageHeader& header, std::uint64_t offset, std::uint32_t crc);
   Status load_table(const ImageHeader& header, std::uint64_t offset, ByteView checksums);
-  bool still_there(const IndexEntry& entry);
+  bool take_if_there(const IndexEntry& entry);
   Status claim(const DiskGeometry& geometry);
   Status load_any_image();
   void read_regions();
@@ -135,7 +136,8 @@ class Recovery final {
   Status learn_name(std::uint32_t region, const Descriptor& descriptor);
   void learn_names(const std::vector<Replay>& replays);
   void learn_from_records(const std::vector<Replay>& replays);
-  void apply(const Replay& replay);
+  bool remove(const Replay& replay);
+  void put(const Replay& replay);
   void put(const Replay& replay, const Descriptor& descriptor);
   void note(const Descriptor& descriptor, std::uint32_t region);
 
@@ -143,8 +145,12 @@ class Recovery final {
   Recovered found_;
   RecordCheck records_;
   std::uint64_t image_life_ = 0;
-  std::vector<bool> image_spaces_;                   // by number: whether the image names it
-  std::map<DiskSpaceId, DiskSpaceName> names_seen_;  // whether or not their segments count
+  std::vector<bool> image_spaces_;  // by low numbers: whether the image names it
+  // Of directories and footers, whether or not they count; by region and block. Bounded in all.
+  using NameEntry = std::pair<DiskSpaceId, DiskSpaceName>;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, NameEntry> names_read_;
+  std::map<DiskSpaceId, const DiskSpaceName*> names_seen_;  // of those
+  std::size_t runs_read_ = 0;
 };
 
 }  // namespace tiercel::disk

@@ -151,7 +151,7 @@ std::vector<std::byte> DiskLog::State::new_header(std::uint32_t number) {
   last_life = life;
   region = {};
   region.life = life;
-  region.first_at = gathered.empty() ? last_at + 1 : gathered.front().at;
+  region.first_at = gathered.empty() ? std::min(last_at + 1, disk::kAtMax) : gathered.front().at;
   return disk::encode(disk::RegionHeader{superblock.uuid, number, life, region.first_at});
 }
 

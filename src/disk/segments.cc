@@ -232,9 +232,9 @@ void DiskLog::State::publish(Segment& segment, disk::Queued& item) {
                     "disk: the index has no place for it; give it more index_entries"};
   }
   const bool lost = event.kind == DiskEvent::Kind::kLost;
-  item.found = !lost && !gone && !newer;
+  item.in_index = !lost && !gone && !newer;
   if (item.reinserted) {  // where it found no place it leaves with its old region
-    if (item.found) ++stats.reinserted;
+    if (item.in_index) ++stats.reinserted;
     return;
   }
   if (lost) ++stats.lost;
@@ -277,15 +277,14 @@ void DiskLog::State::take_back(Segment& segment) {
     const std::uint64_t block = segment.region * region_blocks() + item.descriptor.block;
     const auto there = index.find(name.space, name.key, name.cls);
     const bool here = there && there->block == block;
-    const bool removed = !there && item.found && dead(name.space, name.key, item.descriptor.born);
-    if (here || removed) take_back(name);
+    const bool removed = !there && item.in_index && dead(name.space, name.key, item.descriptor.born);
+    if (here) erase(*there);
+    if (here || removed) tell_taken_back(name);
   }
 }
 
 // Told also where a removal took it from the index before: that may be lost, too, and it is gone.
-void DiskLog::State::take_back(const DiskName& name) {
-  const auto there = index.find(name.space, name.key, name.cls);
-  if (there) erase(*there);
+void DiskLog::State::tell_taken_back(const DiskName& name) {
   DiskEvent event;
   event.kind = DiskEvent::Kind::kEvicted;
   event.name = name;

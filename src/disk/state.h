@@ -40,7 +40,7 @@ struct Queued {
   std::uint64_t at = 0;   // its place in the log's numbering; a new one each time that it is queued
   DiskAppendId append;    // none: the log's own
   bool reinserted = false;
-  bool found = false;              // written, and it took its place in the index
+  bool in_index = false;           // written, and it took its place there
   std::uint64_t record_bytes = 0;  // of one shard
   std::vector<std::vector<BlockPiece>> shards;
   std::shared_ptr<std::vector<std::byte>> payload;  // of the log's own
@@ -178,7 +178,7 @@ struct DiskLog::State {
   void lose(Segment& segment, const Status& why);
   // What was published and is not durable leaves again.
   void take_back(Segment& segment);
-  void take_back(const DiskName& name);
+  void tell_taken_back(const DiskName& name);
   // The region ends before the segment.
   void cut(std::uint64_t id);
   void lose_unwritten(const Status& why);
@@ -229,6 +229,7 @@ struct DiskLog::State {
   // -- image.cc
   std::size_t checkpoint_step();
   void begin_checkpoint(bool closing);
+  std::uint64_t unplaced_from_life() const;
   void write_chunk();
   void write_names();
   void write_image(std::uint64_t at, std::vector<std::byte> bytes);

@@ -1,6 +1,7 @@
 #include "disk/tail_scan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -70,7 +71,11 @@ bool TailScan::is_mark(const SegmentHead& head) const {
 bool TailScan::counts(const Descriptor& d, bool verify, const Recovery::BlocksRead& payload) const {
   if (d.kind == EntryKind::kName) return recovery_.learn_name(region_, d).ok();
   if (d.kind != EntryKind::kClassSet || !verify || TIERCEL_FAULT(tail_segment_not_verified)) return true;
-  return recovery_.name_of(DiskSpaceId(d.space)) != nullptr && recovery_.verify(region_, d, payload).ok();
+  const DiskSpaceName* const name = recovery_.name_of(DiskSpaceId(d.space));
+  // Without the lengths of its runs nothing but headers could be looked at, and it was never durable.
+  const std::size_t cls = d.cls.value();
+  if (name == nullptr || cls >= name->runs.size() || name->runs[cls].empty()) return false;
+  return recovery_.verify(region_, d, payload).ok();
 }
 
 // Whether its records are those that it was written with: a directory may be whole over what stood there
@@ -93,13 +98,13 @@ bool TailScan::same_records(const Directory& directory, const Recovery::BlocksRe
 Recovery::BlocksRead TailScan::read_payload(const Directory& directory) const {
   const SegmentHead& head = directory.head;
   const std::uint64_t before = directory_bytes(head.entries) / kBlockBytes;
+  const std::uint64_t bytes = (head.blocks - before) * kBlockBytes;
   Recovery::BlocksRead payload;
   payload.first = head.block + before;
-  payload.bytes.resize((head.blocks - before) * kBlockBytes);
+  if (bytes == 0 || bytes > kReadAtOnce) return payload;  // removals alone; record by record
+  payload.bytes.resize(bytes);
   const std::uint64_t at = recovery_.region_offset(region_) + payload.first * kBlockBytes;
-  if (payload.bytes.empty()) return payload;  // removals alone
-  // Where they cannot be read together, each is read alone.
-  if (payload.bytes.size() > kReadAtOnce || !recovery_.io_.read(at, payload.bytes).ok()) payload.bytes = {};
+  if (!recovery_.io_.read(at, payload.bytes).ok()) payload.bytes = {};  // perhaps some of them alone
   return payload;
 }
 
@@ -129,13 +134,19 @@ void TailScan::take(Directory directory) {
   chain_.push_back(std::move(directory));
 }
 
+// By a mark, or one itself.
+bool TailScan::is_left_out(const Descriptor& d) const {
+  return d.kind == EntryKind::kLeftOut || (d.blocks != 0 && left_out_.contains(d.block));
+}
+
 TailFound TailScan::as_it_stands() const {
   TailFound tail;
   tail.region = region_;
-  if (!end_.empty()) tail.refused = {end_};
+  if (!end_.empty()) tail.refused = end_;
   for (const Directory& directory : chain_) {
     tail.next_block = directory.head.block + directory.head.blocks;
-    tail.entries.insert(tail.entries.end(), directory.entries.begin(), directory.entries.end());
+    std::copy_if(directory.entries.begin(), directory.entries.end(), std::back_inserter(tail.entries),
+                 [&](const Descriptor& d) { return !is_left_out(d); });
   }
   return tail;
 }
@@ -153,7 +164,7 @@ TailFound TailScan::accept() {
     const bool same = !verify || TIERCEL_FAULT(tail_segment_not_verified) || same_records(directory, payload);
     const std::size_t before = tail.left_out.size();
     for (const Descriptor& d : directory.entries) {
-      if (d.kind == EntryKind::kLeftOut || (d.blocks != 0 && left_out_.contains(d.block))) continue;
+      if (is_left_out(d)) continue;
       const bool whole = (same || d.kind != EntryKind::kClassSet) && counts(d, verify, payload);
       (whole ? tail.entries : tail.left_out).push_back(d);
     }

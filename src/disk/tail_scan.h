@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -21,7 +20,7 @@ class TailScan final {
   // that any directory or footer tells.
   void read();
   TailFound accept();
-  TailFound as_it_stands() const;  // whole or not
+  TailFound as_it_stands() const;  // whole or not, without what marks leave out
   const std::vector<Directory>& chain() const { return chain_; }
 
  private:
@@ -30,6 +29,7 @@ class TailScan final {
   Status in_order(const SegmentHead& head, std::uint32_t block) const;
   bool is_mark(const SegmentHead& head) const;
   void take(Directory directory);
+  bool is_left_out(const Descriptor& descriptor) const;
   // Its records' blocks in one read, unless they are too many.
   Recovery::BlocksRead read_payload(const Directory& directory) const;
   bool counts(const Descriptor& descriptor, bool verify, const Recovery::BlocksRead& payload) const;

@@ -42,10 +42,7 @@ std::string refusals_text(const DiskStats& disk) {
   return text;
 }
 
-}  // namespace
-
-std::string disk_status_text(const DiskStats& disk) {
-  std::string text;
+void size_rows(std::string& text, const DiskStats& disk) {
   row(text, "disk",
       fmt::format("{} in {} regions of {}, {} never used or free{}", format_size(disk.size_bytes),
                   disk.regions, format_size(disk.region_bytes), disk.regions_free,
@@ -54,6 +51,11 @@ std::string disk_status_text(const DiskStats& disk) {
       fmt::format("{} class-sets that can be found, {} ({:.1f} %), of {} that the index has room for",
                   disk.class_sets, format_size(disk.live_bytes), percent(disk.live_bytes, disk.size_bytes),
                   disk.index_entries));
+}
+
+std::string running_disk_text(const DiskStats& disk) {
+  std::string text;
+  size_rows(text, disk);
   row(text, "",
       fmt::format("oldest page {}, {} removals remembered, {} of memory for the index",
                   disk.class_sets == 0 ? std::string("none") : age_text(disk.oldest_age), disk.removals,
@@ -74,6 +76,26 @@ std::string disk_status_text(const DiskStats& disk) {
   return text;
 }
 
+}  // namespace
+
+std::string disk_file_text(const DiskStats& disk) {
+  std::string text;
+  size_rows(text, disk);
+  row(text, "",
+      fmt::format("{} removals remembered, {} of memory for the index while a cache is open", disk.removals,
+                  format_size(disk.host_bytes)));
+  row(text, "found by",
+      fmt::format("image {}, newer footers {}, end of the log {}: a class-set may stand in several; {} were "
+                  "read for it",
+                  disk.recovered_from_image, disk.recovered_from_footers, disk.recovered_from_tail,
+                  format_size(disk.recovery_read_bytes)));
+  if (disk.images_damaged + disk.tail_segments_refused != 0)
+    row(text, "not found",
+        fmt::format("{} images are damaged, {} segments at the end are not whole", disk.images_damaged,
+                    disk.tail_segments_refused));
+  return text;
+}
+
 std::string status_text(const Stats& stats, const DiskStats* disk) {
   std::string text;
   row(text, "host",
@@ -85,7 +107,7 @@ std::string status_text(const Stats& stats, const DiskStats* disk) {
       fmt::format("{} leased, {} being written, {} quarantined, {} lost to rounding",
                   format_size(stats.leased_bytes), format_size(stats.reserved_bytes),
                   format_size(stats.quarantined_bytes), format_size(stats.fragmentation_bytes)));
-  if (disk != nullptr) text += disk_status_text(*disk);
+  if (disk != nullptr) text += running_disk_text(*disk);
   const std::uint64_t tokens = stats.hit_tokens + stats.missed_tokens;
   row(text, "hits",
       fmt::format("{} of {} tokens ({:.1f} %) in {} matches{}", stats.hit_tokens, tokens,

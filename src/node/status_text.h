@@ -12,7 +12,8 @@ namespace tiercel {
 
 // Lines, each ended. `disk`: null: there is none.
 std::string status_text(const Stats& stats, const DiskStats* disk);
-// The lines of the disk alone, as its log counts.
-std::string disk_status_text(const DiskStats& disk);
+// The lines of a disk alone that was opened to look at it: what its file says, and nothing that only a
+// running cache knows.
+std::string disk_file_text(const DiskStats& disk);
 
 }  // namespace tiercel

@@ -152,6 +152,7 @@ class BlockFileOpening {
                      fmt::format("cannot be opened for {}: {}", options_.read_only ? "reading" : "writing",
                                  error_text(fd.error())));
     hold(*fd);
+    file_.created_ = false;  // another turn may have begun to make one
     struct stat opened {};
     if (::fstat(*fd, &opened) != 0) return refused(Code::kIoError, error_text(errno));
     if (opened.st_ino != there.st_ino || opened.st_dev != there.st_dev) return false;
@@ -161,6 +162,12 @@ class BlockFileOpening {
         now.st_dev != opened.st_dev)
       return false;
     TIERCEL_RETURN_IF_ERROR(drive ? drive_size() : file_size());
+    // A second name that an opening left which died in between.
+    const std::string unfinished = options_.path + ".unfinished";
+    struct stat other {};
+    if (!drive && !options_.read_only && opened.st_nlink > 1 && ::lstat(unfinished.c_str(), &other) == 0 &&
+        other.st_ino == opened.st_ino && other.st_dev == opened.st_dev)
+      ::unlink(unfinished.c_str());
     return true;
   }
 
@@ -189,7 +196,8 @@ class BlockFileOpening {
       return refused(Code::kInvalidArgument, fmt::format("{} is in the way; remove it", unfinished));
     TIERCEL_RETURN_IF_ERROR(lock(made));
     if (::stat(unfinished.c_str(), &now) != 0 || now.st_ino != made.st_ino) return false;
-    if (!left_over(made))
+    TIERCEL_ASSIGN_OR_RETURN(const bool ours, left_over(made));
+    if (!ours)
       return refused(Code::kFailedPrecondition,
                      fmt::format("{} is somebody else's; remove it or give another path", unfinished));
     Result<bool> finished = finish(unfinished, folder);
@@ -197,13 +205,15 @@ class BlockFileOpening {
     return finished;
   }
 
-  // Whether it is what an opening that died leaves: this user's, of nothing but zeros.
-  bool left_over(const struct stat& made) const {
-    constexpr std::size_t kLookedAt = 1 << 20;
-    std::vector<char> front(std::min<std::size_t>(static_cast<std::size_t>(made.st_size), kLookedAt));
-    const bool read = ::pread(file_.fd_, front.data(), front.size(), 0) == static_cast<ssize_t>(front.size());
-    return made.st_uid == ::geteuid() && read &&
-           std::all_of(front.begin(), front.end(), [](char byte) { return byte == 0; });
+  // Whether it was made just now, or looks like what an opening that died leaves: zeros at its front, of
+  // which no other name is known.
+  Result<bool> left_over(const struct stat& made) const {
+    constexpr off_t kLookedAt = 1 << 20;
+    if (made.st_size == 0) return true;
+    std::vector<char> front(static_cast<std::size_t>(std::min(made.st_size, kLookedAt)));
+    if (::pread(file_.fd_, front.data(), front.size(), 0) != static_cast<ssize_t>(front.size()))
+      return refused(Code::kIoError, "what an opening before left of it cannot be read");
+    return made.st_nlink == 1 && std::all_of(front.begin(), front.end(), [](char byte) { return byte == 0; });
   }
 
   Result<bool> finish(const std::string& unfinished, const std::string& folder) {

@@ -37,9 +37,9 @@ class BlockFile final {
   // Locked until closed; readers share. A file that is made may be read and written by its owner only.
   // Errors: invalid_argument: a path or size that makes no sense, or no file or block device; not_found;
   // failed_precondition: another size than asked for, in use (with the process's number, where it can be
-  // found), a drive that is mounted; resource_exhausted: no room, with what is free; unavailable: may not be
-  // opened; io_error. Cost: of a new file, the time of fallocate, or of writing all of it where the file
-  // system has none.
+  // found), a drive that is mounted, a PATH.unfinished that no opening left; resource_exhausted: no room,
+  // with what is free; unavailable: may not be opened; io_error. Cost: of a new file, the time of fallocate,
+  // or of writing all of it where the file system has none.
   static Result<BlockFile> open(const BlockFileOptions& options,
                                 const BlockCalls& calls = linux_block_calls());
 

@@ -15,7 +15,7 @@ using std::chrono::seconds;
 // Two namespaces have the same keys: more, and one page's class-sets of all of them would fill its buckets.
 Key key_below(const DiskScene& scene, std::size_t space, std::optional<std::size_t> parent,
               std::uint64_t branch) {
-  const Key above = parent ? scene.book.pages()[*parent].key : Key{{1, 2 + space / 2}};
+  const Key above = parent ? scene.book.pages()[*parent].key : Key{{1 + space / 2 * 1'000'003, 2}};
   const std::uint64_t word = mix64(above.words[0] ^ mix64(above.words[1] + branch + 1));
   return {{word, mix64(word + scene.seed)}};
 }

@@ -59,14 +59,16 @@ void DiskBook::evicted(const DiskSet& set) {
   const auto there = present_.find(set);
   if (there == present_.end()) return;
   // An older one whose place it had taken is not owed either: the name was told to be gone.
-  for (const std::size_t number : sets_[set]) appends_[number].evicted = true;
+  for (const std::size_t number : sets_[set])
+    if (number <= there->second) appends_[number].evicted = true;
   present_.erase(there);
 }
 
 void DiskBook::dropped(const DiskSet& set) {
   const auto there = present_.find(set);
   if (there == present_.end()) return;
-  for (const std::size_t number : sets_[set]) appends_[number].dropped = true;
+  for (const std::size_t number : sets_[set])
+    if (number <= there->second) appends_[number].dropped = true;
   present_.erase(there);
 }
 
@@ -244,6 +246,14 @@ std::optional<DiskBook::Wrong> DiskBook::judge_missing(const Found& found,
   return std::nullopt;
 }
 
+std::optional<DiskBook::Wrong> DiskBook::looked(const Found& found, bool judge) {
+  DiskBook settled = *this;
+  const auto wrong = settled.opened(found, judge, 0);
+  for (const auto& [set, number] : found) present_[set] = number;
+  unseen_.clear();
+  return wrong;
+}
+
 std::optional<DiskBook::Wrong> DiskBook::opened(const Found& found, bool judge, std::uint64_t durable_at) {
   if (judge) {
     if (auto wrong = judge_found(found)) return wrong;
@@ -257,7 +267,7 @@ std::optional<DiskBook::Wrong> DiskBook::opened(const Found& found, bool judge, 
       DiskAppend& append = appends_[number];
       if (there != found.end() && there->second == number) {
         append.fate = Fate::kWritten;
-        append.durable = judge && append.at && *append.at <= durable_at;
+        append.durable = judge && append.at && (append.durable || *append.at <= durable_at);
         append.evicted = append.dropped = append.may_be_missing = false;
         if (!append.durable) not_yet_durable_.push_back(number);
         present_[set] = number;

@@ -123,6 +123,8 @@ class DiskBook final {
   using Found = std::map<DiskSet, std::size_t>;
   // `judge` false: after trust_nothing(). `durable_at`: what the log says.
   std::optional<Wrong> opened(const Found& found, bool judge, std::uint64_t durable_at);
+  // The same of one that only looked: it flushed nothing, so a power failure may still undo what it saw.
+  std::optional<Wrong> looked(const Found& found, bool judge);
 
  private:
   std::uint64_t removed_order(std::size_t page, bool unsure_too) const;

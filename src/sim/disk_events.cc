@@ -79,7 +79,8 @@ void evicted(DiskScene& scene, const DiskEvent& event) {
   const bool dead = numbers != scene.book.sets().end() &&
                     std::any_of(numbers->second.begin(), numbers->second.end(),
                                 [&](std::size_t number) { return !scene.book.surely_alive(number); });
-  if (!scene.book.present(*set) && !dead && !scene.scenario.lying)
+  // What a failed flush took back may have been dropped, or told before.
+  if (!scene.book.present(*set) && !dead && event.status.ok() && !scene.scenario.lying)
     scene.complain("disk_found", fmt::format("page {} class {} was evicted, and was not there", set->page,
                                              set->cls.value()));
   scene.book.evicted(*set);

@@ -22,7 +22,7 @@ Digest uuid_of(const DiskScene& scene) {
   return sha256(bytes);
 }
 
-void new_drive(DiskScene& scene, std::vector<std::byte> content) {
+void new_drive(DiskScene& scene, DriveContent content) {
   scene.drive = std::make_unique<SimDrive>(std::move(content), scene.clock, scene.scenario.nature,
                                            mix64(scene.seed) + ++scene.openings);
 }
@@ -52,7 +52,7 @@ void destroy_log(DiskScene& scene, bool clean) {
   if (scene.scenario.lying)
     scene.book.trust_nothing();
   else
-    scene.book.ended(clean);
+    scene.book.ended(clean && !scene.read_only);  // who only looked made nothing durable
 }
 
 bool end_log(DiskScene& scene, DiskEnd end) {
@@ -180,7 +180,9 @@ void judge_opened(DiskScene& scene) {
   scene.view.reads.clear();  // judged
   for (const DiskSet& set : leaving)
     if (!found.contains(set)) scene.book.excuse(set);
-  if (const auto wrong = scene.book.opened(found, !scene.scenario.lying, scene.log->durable_at()))
+  const bool judged = !scene.scenario.lying;
+  if (const auto wrong = scene.read_only ? scene.book.looked(found, judged)
+                                         : scene.book.opened(found, judged, scene.log->durable_at()))
     scene.complain(wrong->checker, wrong->message);
   for (const DiskSet& set : leaving) scene.book.evicted(set);
   scene.view.note += fmt::format(" {} found", found.size());
@@ -192,7 +194,7 @@ void judge_opened(DiskScene& scene) {
 // Nobody can tell what a lying drive has made of the superblocks: then a new log begins.
 void begin_afresh(DiskScene& scene) {
   scene.coverage.hit("disk_lying_refused");
-  new_drive(scene, std::vector<std::byte>(scene.scenario.drive_bytes));
+  new_drive(scene, {std::vector<std::byte>(scene.scenario.drive_bytes), {}});
   scene.drive->calm();
   auto log = DiskLog::open(scene.scenario.options, *scene.drive, scene.clock, uuid_of(scene));
   TIERCEL_CHECK(log.has_value());
@@ -241,7 +243,7 @@ std::vector<Presence> find_disk_path(const DiskScene& scene, std::size_t page) {
 }
 
 std::string open_disk_log(DiskScene& scene) {
-  if (scene.drive == nullptr) new_drive(scene, std::vector<std::byte>(scene.scenario.drive_bytes));
+  if (scene.drive == nullptr) new_drive(scene, {std::vector<std::byte>(scene.scenario.drive_bytes), {}});
   scene.read_only = false;
   for (int attempt = 0; scene.log == nullptr; ++attempt) {
     const bool fair = attempt >= 2 || scene.prng.chance(0.7);

@@ -35,8 +35,15 @@ bool overlap(const BlockRequest& a, const BlockRequest& b) {
 
 }  // namespace
 
-SimDrive::SimDrive(std::vector<std::byte> content, ManualClock& clock, DriveNature nature, std::uint64_t seed)
-    : content_(std::move(content)), clock_(clock), nature_(nature), prng_(mix64(seed ^ 0xD15C)) {}
+SimDrive::SimDrive(DriveContent content, ManualClock& clock, DriveNature nature, std::uint64_t seed)
+    : content_(std::move(content.bytes)),
+      clock_(clock),
+      nature_(nature),
+      prng_(mix64(seed ^ 0xD15C)),
+      unflushed_(std::move(content.unflushed)),
+      ended_writes_(unflushed_.size()) {
+  for (std::size_t i = 0; i < unflushed_.size(); ++i) unflushed_[i].id = i;
+}
 
 void SimDrive::note_misuse(std::string text) {
   if (!misuse_) misuse_ = std::move(text);
@@ -172,7 +179,7 @@ BlockDone SimDrive::end(Operation& operation) {
     if (operation.request.work == BlockWork::kRead) end_read(operation);
     if (operation.request.work == BlockWork::kWrite) end_write(operation);
     if (operation.request.work == BlockWork::kFlush && operation.fails.ok())
-      std::erase_if(unflushed_, [&](const Unflushed& each) { return each.id < operation.covers; });
+      std::erase_if(unflushed_, [&](const UnflushedWrite& each) { return each.id < operation.covers; });
     if (!power_off_ && prng_.chance(nature_.rot)) rot();
   }
   // Writes that ended together with this one, but before it in drain()'s answer, count as drained: nobody can
@@ -227,7 +234,7 @@ void SimDrive::end_write(const Operation& operation) {
 
 void SimDrive::put(std::uint64_t offset, ByteView bytes) {
   const auto at = content_.begin() + static_cast<std::ptrdiff_t>(offset);
-  Unflushed kept;
+  UnflushedWrite kept;
   kept.id = ended_writes_;
   kept.offset = offset;
   kept.before.assign(at, at + static_cast<std::ptrdiff_t>(bytes.size()));
@@ -300,33 +307,30 @@ void SimDrive::cut_all(bool keep_ended) {
     for (auto each = unflushed_.rbegin(); each != unflushed_.rend(); ++each)
       std::copy(each->before.begin(), each->before.end(),
                 content_.begin() + static_cast<std::ptrdiff_t>(each->offset));
-    for (const Unflushed& each : unflushed_) {
+    for (const UnflushedWrite& each : unflushed_) {
       const ByteView now = ByteView(content_).subspan(each.offset, each.after.size());
       const std::vector<std::byte> left = part_of(now, each.after);
       std::copy(left.begin(), left.end(), content_.begin() + static_cast<std::ptrdiff_t>(each.offset));
     }
   }
-  unflushed_.clear();
   for (Operation& each : operations_) {
     if (each.request.work == BlockWork::kWrite && !each.request.pieces.empty() && !each.cut) {
       if (gather(each.request) != each.bytes)
         note_misuse(fmt::format("memory of a write of {} bytes at {} changed under it", each.request.bytes(),
                                 each.request.offset));
       const ByteView now = ByteView(content_).subspan(each.request.offset, each.bytes.size());
-      const std::vector<std::byte> left = part_of(now, each.bytes);
-      std::copy(left.begin(), left.end(),
-                content_.begin() + static_cast<std::ptrdiff_t>(each.request.offset));
+      put(each.request.offset, part_of(now, each.bytes));
     }
     each.cut = true;
     each.ends = clock_.now();
     each.fails = {Code::kUnavailable, "simulated drive: gone"};
   }
+  if (!keep_ended) unflushed_.clear();
 }
 
-std::vector<std::byte> SimDrive::take_content() {
+DriveContent SimDrive::take_content() {
   TIERCEL_CHECK(operations_.empty());
-  unflushed_.clear();
-  return std::move(content_);
+  return {std::exchange(content_, {}), std::exchange(unflushed_, {})};
 }
 
 }  // namespace tiercel::sim

@@ -43,9 +43,22 @@ struct DriveCounts {
   std::uint64_t torn = 0;  // writes of which a power failure left a part
 };
 
+// A write that no flush has covered yet.
+struct UnflushedWrite {
+  std::uint64_t id = 0;  // in order of ends
+  std::uint64_t offset = 0;
+  std::vector<std::byte> before, after;
+};
+
+// What a drive has, for the next one that stands for it.
+struct DriveContent {
+  std::vector<std::byte> bytes;
+  std::vector<UnflushedWrite> unflushed;  // in bytes, and still to be lost
+};
+
 class SimDrive final : public BlockDevice {
  public:
-  SimDrive(std::vector<std::byte> content, ManualClock& clock, DriveNature nature, std::uint64_t seed);
+  SimDrive(DriveContent content, ManualClock& clock, DriveNature nature, std::uint64_t seed);
 
   std::uint64_t size_bytes() const override { return content_.size(); }
   bool submit(BlockRequest request) override;
@@ -69,7 +82,8 @@ class SimDrive final : public BlockDevice {
     trap_ = Trap{offset, one_block, operations};
   }
   bool power_is_off() const { return power_off_; }
-  // Nothing is lost but what is under way: the process dies, the drive does not.
+  // Nothing is lost but what is under way: the process dies, the drive does not. What no flush has covered
+  // may still be lost, if the power fails under the next process.
   void process_dies();
 
   // -- looking ----
@@ -84,7 +98,7 @@ class SimDrive final : public BlockDevice {
 
   // What a new drive starts with: after power_fails_in() or process_dies(), or whatever is there. This one is
   // empty after it. Requires: nothing under way.
-  std::vector<std::byte> take_content();
+  DriveContent take_content();
 
  private:
   struct Operation {
@@ -100,12 +114,6 @@ class SimDrive final : public BlockDevice {
     bool one_block = false;
     std::uint64_t operations = 0;
   };
-  struct Unflushed {
-    std::uint64_t id = 0;  // in order of ends
-    std::uint64_t offset = 0;
-    std::vector<std::byte> before, after;
-  };
-
   void choose_end(Operation& operation);
   Status error_of(BlockWork work);
   BlockDone end(Operation& operation);
@@ -126,7 +134,7 @@ class SimDrive final : public BlockDevice {
   DriveNature nature_;
   Prng prng_;
   std::vector<Operation> operations_;
-  std::vector<Unflushed> unflushed_;
+  std::vector<UnflushedWrite> unflushed_;
   std::uint64_t ended_writes_ = 0;
   Time trouble_until_[6] = {};
   std::optional<std::uint64_t> power_fails_in_;

@@ -16,7 +16,8 @@ constexpr std::uint64_t kBlocks = 64;
 class DriveTest : public ::testing::Test {
  protected:
   void make(DriveNature nature, std::uint64_t seed = 1) {
-    drive_ = std::make_unique<SimDrive>(std::vector<std::byte>(kBlocks * kBlockBytes), clock_, nature, seed);
+    drive_ = std::make_unique<SimDrive>(DriveContent{std::vector<std::byte>(kBlocks * kBlockBytes), {}},
+                                        clock_, nature, seed);
   }
   void submit(std::uint64_t id, BlockWork work, std::uint64_t block, std::vector<std::byte>* bytes) {
     BlockRequest request;
@@ -73,7 +74,7 @@ TEST_F(DriveTest, APowerFailureKeepsWhatWasFlushedAndAnyPartOfTheRest) {
     submit(3, BlockWork::kWrite, 5, &ones_);
     all();
     drive_->power_fails_in(0);
-    const auto content = drive_->take_content();
+    const auto content = drive_->take_content().bytes;
     EXPECT_EQ(ones(content, 3), kBlockBytes);
     seen.insert(ones(content, 5));
   }
@@ -90,7 +91,7 @@ TEST_F(DriveTest, AFlushDoesNotCoverAWriteThatHadNotEndedWhenItWasSubmitted) {
     submit(2, BlockWork::kFlush, 0, nullptr);
     all();
     drive_->power_fails_in(0);
-    lost = lost || ones(drive_->take_content(), 3) == 0;
+    lost = lost || ones(drive_->take_content().bytes, 3) == 0;
   }
   EXPECT_TRUE(lost);
 }
@@ -100,7 +101,36 @@ TEST_F(DriveTest, ADyingProcessLosesNothingThatEnded) {
   submit(1, BlockWork::kWrite, 3, &ones_);
   all();
   drive_->process_dies();
-  EXPECT_EQ(ones(drive_->take_content(), 3), kBlockBytes);
+  EXPECT_EQ(ones(drive_->take_content().bytes, 3), kBlockBytes);
+}
+
+TEST_F(DriveTest, WhatADeadProcessDidNotFlushIsLostWithThePowerOfTheNext) {
+  std::set<std::size_t> seen;
+  for (std::uint64_t seed = 1; seed < 100; ++seed) {
+    make({}, seed);
+    submit(1, BlockWork::kWrite, 3, &ones_);
+    all();
+    drive_->process_dies();
+    for (const bool flushed : {false, true}) {
+      SimDrive next(drive_->take_content(), clock_, {}, seed);
+      drive_ = std::make_unique<SimDrive>(next.take_content(), clock_, DriveNature{}, seed);
+      if (flushed) {
+        submit(2, BlockWork::kFlush, 0, nullptr);
+        all();
+      }
+    }
+    drive_->power_fails_in(0);
+    EXPECT_EQ(ones(drive_->take_content().bytes, 3), kBlockBytes) << "behind a flush of the next process";
+    make({}, seed);
+    submit(1, BlockWork::kWrite, 3, &ones_);
+    all();
+    drive_->process_dies();
+    SimDrive next(drive_->take_content(), clock_, {}, seed);
+    next.power_fails_in(0);
+    seen.insert(ones(next.take_content().bytes, 3));
+  }
+  EXPECT_TRUE(seen.contains(0));
+  EXPECT_TRUE(seen.contains(kBlockBytes));
 }
 
 TEST_F(DriveTest, EverythingIsUnavailableOnceThePowerHasFailed) {
@@ -166,7 +196,7 @@ TEST_F(DriveTest, ALyingDriveSaysThatItWroteWhatItDidNot) {
   submit(1, BlockWork::kWrite, 3, &ones_);
   EXPECT_TRUE(all()[0].status.ok());
   drive_->process_dies();
-  EXPECT_EQ(ones(drive_->take_content(), 3), 0U);
+  EXPECT_EQ(ones(drive_->take_content().bytes, 3), 0U);
 }
 
 TEST_F(DriveTest, ItTakesNoMoreOperationsThanItsDepth) {

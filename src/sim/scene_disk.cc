@@ -61,7 +61,7 @@ void new_drive(Scene& scene, bool power) {
   else
     disk.drive->process_dies();
   (void)disk.drive->drain();
-  std::vector<std::byte> content = disk.drive->take_content();
+  DriveContent content = disk.drive->take_content();
   disk.drive = std::make_unique<SimDrive>(std::move(content), scene.clock, scene.scenario.disk->nature,
                                           mix64(scene.seed + ++disk.restarts));
 }
@@ -95,8 +95,8 @@ std::optional<std::uint64_t> born_in_log(const Scene& scene, const PageId& page,
 Status open_scene_disk(Scene& scene) {
   const ScenarioDisk& scenario = *scene.scenario.disk;
   const auto blank_drive = [&](std::uint64_t number) {
-    return std::make_unique<SimDrive>(std::vector<std::byte>(scenario.bytes), scene.clock, scenario.nature,
-                                      mix64(scene.seed ^ 0xD15C) + number);
+    return std::make_unique<SimDrive>(DriveContent{std::vector<std::byte>(scenario.bytes), {}}, scene.clock,
+                                      scenario.nature, mix64(scene.seed ^ 0xD15C) + number);
   };
   if (scene.disk == nullptr) {
     scene.disk = std::make_unique<SceneDisk>();

@@ -55,6 +55,7 @@ class Replayer final {
       if (options_.stop != nullptr && options_.stop->load()) return stopped();
     }
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    close_disk();
     take_node_counts();
     check_sums();
     if (options_.bound) report_.bound_hit_pages = bound_hit_pages(trace_.requests, bound_capacity());
@@ -110,6 +111,16 @@ class Replayer final {
     left_at_restart_ += done->resident_pages;
     report_.disk->restart = *done;
     return {};
+  }
+  // As a node ends: whoever looks into the file finds what the report says.
+  void close_disk() {
+    if (!report_.disk) return;
+    const auto& restart_at = options_.disk->restart_at;
+    if (restart_at && !report_.disk->restart) report_.disk->restart_not_reached = restart_at;
+    const WriteDown down = node().write_down(std::chrono::hours(1));
+    report_.disk->closed_written = down.class_sets;
+    report_.disk->closed_left = down.left_class_sets;
+    expect_ok("close", down.status);
   }
   // The disk keeps what it has, and what is resident.
   tl::unexpected<Status> stopped() {
@@ -251,7 +262,7 @@ class Replayer final {
       item.resume_point = due.resume_point;
       request.items.push_back(item);
     }
-    const Result<StoreAnswer> answer = node().store(std::move(request));
+    const Result<StoreAnswer> answer = node().store(request);
     if (!expect_ok("store", answer ? Status{} : answer.error())) return std::nullopt;
     std::vector<StoreOutcome> outcomes = answer->outcomes;
     bool ended = answer->operation == OperationId{} || store_ended(answer->operation, outcomes);

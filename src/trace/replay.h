@@ -33,7 +33,8 @@ struct ReplayDiskOptions {
   std::uint64_t bytes = 0;  // on the drive: headers, and page_bytes of each record at most; 0: as it is
   DiskAdmission admission = DiskAdmission::kAuto;
   WritePolicy write_policy = WritePolicy::kWriteThrough;
-  std::optional<std::uint64_t> restart_at;  // after so many requests the cache is closed and opened again
+  // After so many requests, before the next one, the cache is closed and opened again.
+  std::optional<std::uint64_t> restart_at;
 };
 
 struct ReplayOptions {
@@ -74,12 +75,14 @@ struct ReplayRestart {
 };
 struct ReplayDiskReport {
   std::string admission, write_policy;
+  std::uint64_t closed_written = 0, closed_left = 0;  // class-sets of the write-down at the end
   std::uint64_t hit_pages = 0;  // of which something was brought up for the request that hit them
   std::uint64_t brought_pages = 0;
   std::uint64_t stored_class_sets = 0, refused_class_sets = 0;
   std::uint64_t promoted_class_sets = 0;
-  DiskStats log;  // of the last opening
+  DiskStats log;  // of the last opening, as it was closed
   std::optional<ReplayRestart> restart;
+  std::optional<std::uint64_t> restart_not_reached;  // asked for after so many, and none came behind them
 };
 
 struct ReplayReport {
@@ -113,6 +116,7 @@ struct ReplayReport {
 // Called after each request with the number done and what has come of it so far.
 using ReplayProgress = std::function<void(std::uint64_t done, const ReplayReport& so_far)>;
 
+// A disk is closed in order at the end, what is resident written down.
 // Errors: those of check_options; cancelled: stopped; what the disk says when it cannot be opened;
 // resource_exhausted when the longest request passes what --page-bytes
 // allows; what the node says when it cannot be opened. Damage and wrong sums are no errors: they stand in the

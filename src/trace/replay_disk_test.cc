@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include "disk/check.h"
+#include "os/block_open.h"
 #include "trace/generator.h"
 #include "trace/replay.h"
 #include "trace/report.h"
@@ -74,6 +76,38 @@ TEST_F(ReplayDisk, AfterARestartInMidTraceItIsWarm) {
     if (policy == WritePolicy::kWriteThrough) {
       EXPECT_EQ(report.hit_pages, unlimited.hit_pages);
     }
+  }
+}
+
+TEST_F(ReplayDisk, ItEndsWithACloseInOrder) {
+  for (const WritePolicy policy : {WritePolicy::kWriteThrough, WritePolicy::kWriteBack}) {
+    options.disk->write_policy = policy;
+    const ReplayReport report = run();
+    EXPECT_EQ(report.disk->closed_left, 0U);
+    EXPECT_EQ(report.disk->closed_written > 0, policy == WritePolicy::kWriteBack);
+    BlockDeviceOptions file;
+    file.file.path = options.disk->path;
+    file.file.read_only = true;
+    const auto drive = open_block_device(file);
+    ASSERT_TRUE(drive) << drive.error().to_string();
+    const SteadyClock clock;
+    const auto there = check_disk(*drive->device, clock, {});
+    ASSERT_TRUE(there) << there.error().to_string();
+    EXPECT_TRUE(there->closed);
+    EXPECT_EQ(there->class_sets, report.disk->log.class_sets);
+  }
+}
+
+TEST_F(ReplayDisk, ARestartThatIsNotReachedIsTold) {
+  options.disk->restart_at = trace.requests.size() - 1;
+  EXPECT_TRUE(run().disk->restart);
+  for (const std::uint64_t at : {trace.requests.size(), trace.requests.size() + 1}) {
+    options.disk->restart_at = at;
+    const ReplayReport report = run();
+    EXPECT_FALSE(report.disk->restart);
+    EXPECT_EQ(report.disk->restart_not_reached, at);
+    EXPECT_NE(report_text(report, "t", "m", false).find("there were only 200"), std::string::npos);
+    EXPECT_NE(report_json(report).find("\"restart_not_reached\":"), std::string::npos);
   }
 }
 

@@ -104,7 +104,10 @@ nlohmann::ordered_json disk_json(const ReplayDiskReport& disk) {
   json["evicted_class_sets"] = disk.log.evicted;
   json["regions"] = disk.log.regions;
   json["regions_free"] = disk.log.regions_free;
+  json["closed_written"] = disk.closed_written;
+  json["closed_left"] = disk.closed_left;
   if (disk.restart) json["restart"] = restart_json(*disk.restart);
+  if (disk.restart_not_reached) json["restart_not_reached"] = *disk.restart_not_reached;
   return json;
 }
 
@@ -123,6 +126,13 @@ std::vector<std::pair<std::string_view, std::string>> disk_rows(const ReplayRepo
                                 grouped(disk.stored_class_sets), grouped(disk.refused_class_sets),
                                 grouped(disk.log.evicted), format_size(disk.log.written_bytes),
                                 format_size(disk.log.record_bytes)));
+  rows.emplace_back("disk closed", fmt::format("{} class-sets in it, {} written down at the end, {} left",
+                                               grouped(disk.log.class_sets), grouped(disk.closed_written),
+                                               grouped(disk.closed_left)));
+  if (disk.restart_not_reached)
+    rows.emplace_back("restart", fmt::format("none: it was to come after {} requests, and before another; "
+                                             "there were only {}",
+                                             grouped(*disk.restart_not_reached), grouped(report.requests)));
   if (!disk.restart) return rows;
   const ReplayRestart& restart = *disk.restart;
   rows.emplace_back("restart",
