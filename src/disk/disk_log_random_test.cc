@@ -22,12 +22,12 @@ struct Page {
 class RandomLog : public LogTest {
  protected:
   RandomLog() : LogTest(4 * kMiB) {
-    options.region_bytes = 128 * 1024;
+    options.region_bytes = 128ULL * 1024;
     options.index_entries = 512;
     options.removals_max = 64;
-    options.segment_bytes = 64 * 1024;
-    options.queued_bytes_max = 256 * 1024;
-    options.flush_bytes = 128 * 1024;
+    options.segment_bytes = 64ULL * 1024;
+    options.queued_bytes_max = 256ULL * 1024;
+    options.flush_bytes = 128ULL * 1024;
   }
 
   void run(std::uint64_t seed, int steps) {
@@ -234,7 +234,8 @@ class RandomLog : public LogTest {
 };
 
 TEST_F(RandomLog, AgreesWithTheModel) {
-  const char* const asked = std::getenv("TIERCEL_RANDOM_SEEDS");
+  const char* const asked =
+      std::getenv("TIERCEL_RANDOM_SEEDS");  // NOLINT(concurrency-mt-unsafe): nothing sets it
   const std::uint64_t seeds = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 12;
   for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);

@@ -248,7 +248,7 @@ std::optional<DiskBook::Wrong> DiskBook::judge_missing(const Found& found,
 
 std::optional<DiskBook::Wrong> DiskBook::looked(const Found& found, bool judge) {
   DiskBook settled = *this;
-  const auto wrong = settled.opened(found, judge, 0);
+  std::optional<Wrong> wrong = settled.opened(found, judge, 0);
   for (const auto& [set, number] : found) present_[set] = number;
   unseen_.clear();
   return wrong;

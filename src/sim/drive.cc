@@ -8,7 +8,7 @@
 #include "base/check.h"
 
 // A log lets memory go for ever where a drive that does not answer may still write into it. That is no leak.
-extern "C" const char* __lsan_default_suppressions();  // NOLINT(bugprone-reserved-identifier)
+extern "C" const char* __lsan_default_suppressions();  // NOLINT: its name is the sanitizer's
 extern "C" const char* __lsan_default_suppressions() { return "leak:tiercel::DiskLog::open\n"; }  // NOLINT
 
 namespace tiercel::sim {

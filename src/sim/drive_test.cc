@@ -53,6 +53,7 @@ TEST_F(DriveTest, OperationsEndOnceAndInAnyOrder) {
   for (std::uint64_t i = 0; i < 20; ++i) submit(i, BlockWork::kWrite, i, &blocks[i]);
   const auto done = all();
   std::vector<std::uint64_t> ids;
+  ids.reserve(done.size());
   for (const BlockDone& each : done) ids.push_back(each.id);
   EXPECT_FALSE(std::is_sorted(ids.begin(), ids.end()));
   EXPECT_EQ(std::set<std::uint64_t>(ids.begin(), ids.end()).size(), 20U);

@@ -126,6 +126,7 @@ Status restart_scene(Scene& scene, bool power) {
   new_drive(scene, power);
   std::map<NamespaceId, NamespaceId> now_called;
   std::vector<NamespaceId> before;
+  before.reserve(scene.spaces.size());
   for (const Space& space : scene.spaces) before.push_back(space.id);
   if (Status status = reopen_scene(scene); !status.ok()) return status;
   for (std::size_t i = 0; i < before.size(); ++i) now_called[before[i]] = scene.spaces[i].id;
@@ -178,6 +179,7 @@ void prefetch_pages(Scene& scene) {
   const SimRequest& request = scene.requests[scene.prng.below(scene.requests.size())];
   if (request.path.empty()) return;
   std::vector<Key> keys;
+  keys.reserve(request.path.size());
   for (const std::size_t prompt : request.path) keys.push_back(scene.prompts[prompt].key);
   PrefetchRequest call;
   call.session = scene.clients[request.client].id;
