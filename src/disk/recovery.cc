@@ -57,9 +57,9 @@ Result<std::optional<Superblock>> Recovery::find_superblock() {
     if (parsed && (!best || parsed->sequence > best->sequence)) best = *parsed;
   }
   if (best && best->geometry.size_bytes > io_.drive().size_bytes())
-    return tl::unexpected(refused(fmt::format(
-        "the log there was made for {} bytes, there are {}; left as it is: give it the old size",
-        best->geometry.size_bytes, io_.drive().size_bytes())));
+    return tl::unexpected(refused(
+        fmt::format("the log there was made for {} bytes, there are {}; left as it is: give it the old size",
+                    best->geometry.size_bytes, io_.drive().size_bytes())));
   if (best) return best;
   // A first superblock that did not get whole: the log was never made.
   const auto rest_blank = [&](std::uint64_t slot) {
