@@ -118,7 +118,7 @@ typedef struct tiercel_disk_stats {
   uint64_t prefetches, prefetched_pages;
   /* faults */
   uint64_t trips, io_errors, stalls; /* times that it went down */
-  /* of the opening */
+  /* of the opening; footers_damaged: met by evictions since */
   uint64_t recovered_class_sets, recovered_from_image, recovered_from_footers, recovered_from_tail;
   uint64_t recovery_read_bytes, tail_segments_refused, footers_damaged, images_damaged;
   uint32_t down; /* not 0: the drive stalls or fails now */

@@ -33,8 +33,7 @@ const DiskGeometry& DiskLog::geometry() const { return state_->geometry; }
 bool DiskLog::State::has_work() const {
   if (closed || options.read_only || drive.blocks_writes()) return false;
   using Stage = disk::Preparing::Stage;
-  const bool is_open = !fillings.empty() && fillings.back().stage == Filling::Stage::kOpen;
-  const bool can_write = is_open || ready;
+  const bool can_write = open_region() != nullptr || ready;
   const bool evicting = preparing && (preparing->stage == Stage::kErase || preparing->stage == Stage::kSweep);
   const bool copying = checkpoint && checkpoint->under_way == 0 && checkpoint->flush == 0 && !image_waits();
   const bool unwritten = writing == 0 && !going.empty();  // closed by an append that found no room

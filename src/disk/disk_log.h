@@ -112,8 +112,9 @@ class DiskLog {
   // outlive it; `new_uuid` is used for a new log. Errors: failed_precondition: the drive holds something
   // else, or a log of another version or geometry (untouched; the message names what was found);
   // invalid_argument (options; too small); io_error. After an error whose message says that the drive does
-  // not answer, operations may be under way for ever: that BlockDevice is not opened again. Requires: none of
-  // an earlier user is. Cost: image bytes + footers and tail since that image.
+  // not answer, operations may be under way for ever: that BlockDevice is not opened again. Requires: no
+  // operation of an earlier user is under way at `drive`. Cost: image bytes + footers and tail since that
+  // image.
   static Result<std::unique_ptr<DiskLog>> open(const DiskLogOptions& options, BlockDevice& drive,
                                                Clock& clock, const Digest& new_uuid);
   // Whether what is on that drive, read once more, is this log as it stands, and nobody has opened it for

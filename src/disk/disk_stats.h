@@ -52,7 +52,8 @@ struct DiskStats {
                 recovered_from_tail = 0;
   std::uint64_t recovery_read_bytes = 0;
   std::uint64_t tail_segments_refused = 0;  // not whole
-  std::uint64_t footers_damaged = 0, images_damaged = 0;
+  std::uint64_t images_damaged = 0;
+  std::uint64_t footers_damaged = 0;  // met by evictions since
 };
 
 }  // namespace tiercel

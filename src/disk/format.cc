@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/crc32c.h"
+#include "base/fault.h"
 #include "os/block_device.h"
 
 namespace tiercel::disk {
@@ -317,6 +318,10 @@ Digest form_of(const Descriptor& descriptor) {
   store_le(form.data() + 16, descriptor.parent.words[0]);
   store_le(form.data() + 24, descriptor.parent.words[1]);
   return form;
+}
+
+std::uint64_t superblock_place(std::uint64_t sequence) {
+  return TIERCEL_FAULT(superblock_single) ? 0 : (sequence & 1) * kBlockBytes;
 }
 
 bool is_blank(ByteView bytes) { return all_zero(bytes); }

@@ -23,6 +23,8 @@
 namespace tiercel::disk {
 
 inline constexpr std::uint16_t kDiskVersion = 1;
+// Where the superblock of that sequence stands: they are written in turn.
+std::uint64_t superblock_place(std::uint64_t sequence);
 inline constexpr std::uint64_t kAtMax =
     (1ULL << 40) - 1;  // highest number of an entry: the index keeps 40 bits
 using Uuid = std::array<std::byte, 16>;

@@ -27,8 +27,7 @@ bool DiskLog::State::wants_checkpoint() const {
                                   : std::max<std::uint64_t>(regions.size() / 8, 1);
   if (!closing) return checkpoint_wanted || regions_since_image >= every;
   // What is left to write waits for a region that waits for an image; else close() makes the last one itself.
-  const bool waiting = (!gathered.empty() || !again.empty()) && !ready &&
-                       (fillings.empty() || fillings.back().stage != Filling::Stage::kOpen);
+  const bool waiting = (!gathered.empty() || !again.empty()) && !ready && open_region() == nullptr;
   return checkpoint_wanted && waiting && preparing && preparing->stage == disk::Preparing::Stage::kImage;
 }
 
@@ -36,8 +35,7 @@ bool DiskLog::State::wants_checkpoint() const {
 std::uint64_t DiskLog::State::unplaced_from_life() const {
   using Stage = disk::Preparing::Stage;
   if (!going.empty()) return regions[going.begin()->second.region].life;
-  if (!fillings.empty() && fillings.back().stage == Filling::Stage::kOpen)
-    return regions[fillings.back().region].life;
+  if (const Filling* const open = open_region()) return regions[open->region].life;
   if (ready) return regions[*ready].life;
   const bool has_life =
       preparing && (preparing->stage == Stage::kWriting || preparing->stage == Stage::kFlushing);
@@ -179,7 +177,7 @@ void DiskLog::State::write_superblock() {
   spend(bytes->size());
   BlockRequest request;
   request.work = BlockWork::kWrite;
-  request.offset = TIERCEL_FAULT(superblock_single) ? 0 : (c.next.sequence & 1) * kBlockBytes;
+  request.offset = disk::superblock_place(c.next.sequence);
   request.pieces = {{bytes->data(), bytes->size()}};
   drive.start(std::move(request), [this, bytes](const Status& status) {
     --checkpoint->under_way;

@@ -34,8 +34,8 @@ Status check_options(const DiskLogOptions& options) {
 
 Status write_superblock(disk::DriveIo& io, const disk::Superblock& superblock) {
   const std::vector<std::byte> bytes = disk::encode(superblock);
-  const std::uint64_t at = TIERCEL_FAULT(superblock_single) ? 0 : (superblock.sequence & 1) * kBlockBytes;
-  if (Status status = io.write(at, bytes); !status.ok()) return status;
+  if (Status status = io.write(disk::superblock_place(superblock.sequence), bytes); !status.ok())
+    return status;
   return io.flush();
 }
 

@@ -45,9 +45,9 @@ std::uint32_t first_blocks_crc(const disk::Queued& item, std::uint32_t crc) {
 
 // Whether a segment of so many entries fits the open region, or an empty one where none is open.
 bool DiskLog::State::fits(std::uint64_t entries, std::uint64_t payload_blocks) const {
-  const bool is_open = !fillings.empty() && fillings.back().stage == Filling::Stage::kOpen;
-  const std::uint64_t before = is_open ? fillings.back().next_block : 1;
-  const std::uint64_t listed = is_open ? fillings.back().entries.size() : 0;
+  const Filling* const open = open_region();
+  const std::uint64_t before = open != nullptr ? open->next_block : 1;
+  const std::uint64_t listed = open != nullptr ? open->entries.size() : 0;
   return before + segment_blocks(entries, payload_blocks) +
              disk::footer_bytes(listed + entries) / kBlockBytes <=
          region_blocks();

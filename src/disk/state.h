@@ -185,9 +185,9 @@ struct DiskLog::State {
   void lose_gathered(const Status& why);
   std::size_t write_again();
   Filling* filling_of(std::uint32_t region);
-  Filling* open_region() {
-    return !fillings.empty() && fillings.back().stage == Filling::Stage::kOpen ? &fillings.back() : nullptr;
-  }
+  bool has_open_region() const { return !fillings.empty() && fillings.back().stage == Filling::Stage::kOpen; }
+  const Filling* open_region() const { return has_open_region() ? &fillings.back() : nullptr; }
+  Filling* open_region() { return has_open_region() ? &fillings.back() : nullptr; }
   void forget(const disk::IndexEntry& entry, bool tell);
   void evict_entry(const disk::IndexEntry& entry);
 

@@ -139,21 +139,24 @@ bool TailScan::is_left_out(const Descriptor& d) const {
   return d.kind == EntryKind::kLeftOut || (d.blocks != 0 && left_out_.contains(d.block));
 }
 
-TailFound TailScan::as_it_stands() const {
+TailFound TailScan::place() const {
   TailFound tail;
   tail.region = region_;
   if (!end_.empty()) tail.refused = end_;
-  for (const Directory& directory : chain_) {
-    tail.next_block = directory.head.block + directory.head.blocks;
+  if (!chain_.empty()) tail.next_block = chain_.back().head.block + chain_.back().head.blocks;
+  return tail;
+}
+
+TailFound TailScan::as_it_stands() const {
+  TailFound tail = place();
+  for (const Directory& directory : chain_)
     std::copy_if(directory.entries.begin(), directory.entries.end(), std::back_inserter(tail.entries),
                  [&](const Descriptor& d) { return !is_left_out(d); });
-  }
   return tail;
 }
 
 TailFound TailScan::accept() {
-  TailFound tail = as_it_stands();
-  tail.entries.clear();
+  TailFound tail = place();
   RegionFound& region = recovery_.found_.regions[region_];
   for (std::size_t i = 0; i < chain_.size(); ++i) {
     const Directory& directory = chain_[i];

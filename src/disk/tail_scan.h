@@ -30,6 +30,7 @@ class TailScan final {
   bool is_mark(const SegmentHead& head) const;
   void take(Directory directory);
   bool is_left_out(const Descriptor& descriptor) const;
+  TailFound place() const;  // where it ends, and why; no entries
   // Its records' blocks in one read, unless they are too many.
   Recovery::BlocksRead read_payload(const Directory& directory) const;
   bool counts(const Descriptor& descriptor, bool verify, const Recovery::BlocksRead& payload) const;

@@ -118,8 +118,7 @@ int run_fresh(const Arguments& arguments) {
       std::chrono::steady_clock::now() + std::chrono::duration<double>(arguments.fresh_seconds);
   std::uint64_t runs = 0;
   while (std::chrono::steady_clock::now() < until) {
-    const std::uint64_t seed = 1'000'000 + entropy();
-    if (run_one(arguments, seed).caught) return kCaught;
+    if (run_one(arguments, 1'000'000 + entropy()).caught) return kCaught;
     ++runs;
   }
   fmt::print("{} fresh seeds, clean\n", runs);
