@@ -54,10 +54,8 @@ void Victim::open_log() {
   check_folder();
   const auto geometry = disk::plan_geometry(plan_.log, plan_.file_bytes);
   if (!geometry) fail(geometry.error().to_string());
-  const KillPlan& kill = plan_.kill;
-  const Time dies_at = kill.from_work ? Time::max() : later(started_, kill.after);
   cache_->mortal =
-      std::make_unique<MortalDevice>(*cache_->drive->device, *geometry, plan_, book_, met_, clock_, dies_at);
+      std::make_unique<MortalDevice>(*cache_->drive->device, *geometry, plan_, book_, met_, clock_, dies_at_);
   if (random_.chance(0.1)) check_drive();
   Digest uuid{};
   for (std::byte& byte : uuid) byte = static_cast<std::byte>(random_.next());

@@ -28,7 +28,7 @@ Victim::Victim(std::string folder, const Plan& plan, Book& book)
       book_(book),
       form_(make_storage_form(hybrid_spec()).value()),
       promises_(book, tree_),
-      started_(clock_.now()),
+      dies_at_(plan.kill.from_work ? Time::max() : later(clock_.now(), plan.kill.after)),
       random_(plan.seed) {}
 
 void Victim::fail(const std::string& what) {
@@ -52,7 +52,8 @@ void Victim::work_until_killed() {
   files_open_ = open_files();
   open();
   phase(kWorking);
-  if (plan_.kill.from_work) cache_->mortal->dies_at(later(clock_.now(), plan_.kill.after));
+  if (plan_.kill.from_work) dies_at_ = later(clock_.now(), plan_.kill.after);
+  cache_->mortal->dies_at(dies_at_);
   for (;;) step();
 }
 
@@ -394,7 +395,6 @@ void Victim::close_and_reopen() {
     fail(fmt::format("{} files were open before, {} after closing", files_open_, open_files()));
   open();
   phase(kWorking);
-  if (plan_.kill.from_work) cache_->mortal->dies_at(later(clock_.now(), plan_.kill.after));
 }
 
 }  // namespace tiercel::kills

@@ -97,7 +97,8 @@ class Victim final {
   const StorageForm form_;
   Promises promises_;
   SteadyClock clock_;
-  const Time started_;
+  // Once for a process: one that closed and opened again would put it off for ever where it is quick.
+  Time dies_at_;
   Prng random_;
   MortalDevice::Met met_;
   std::unique_ptr<Cache> cache_;
