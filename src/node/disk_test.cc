@@ -170,6 +170,50 @@ TEST(NodeDisk, ARemovedPageAndWhatIsBelowItNeverComesBack) {
   EXPECT_EQ(bed.world->view(bed.promoted(keys)).length, 3);
 }
 
+TestModel state_only_model() {
+  TestModel model;
+  model.full = false;
+  model.state = true;
+  return model;
+}
+
+void store_snapshot(TestWorld& world, const std::vector<Key>& keys, std::uint64_t length) {
+  for (const ClassForm& cls : world.form().classes) world.store(keys, length - 1, cls.id);
+  world.node().drain_completions();
+}
+
+// Of a chain of which nothing but snapshots was ever stored, the pages above have no entries in the index.
+TEST(NodeDisk, ASnapshotFarDownAChainComesUpWhereTheIndexIsSmall) {
+  DiskBed bed(state_only_model());
+  bed.options.adjust = [](NodeOptions& options) { options.index_pages_max = 128; };
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(96);
+  for (const std::uint64_t length : {44, 45, 91}) store_snapshot(*bed.world, keys, length);
+  bed.make_durable();
+  bed.reopen();
+  const TicketId ticket = bed.promoted(keys);
+  EXPECT_EQ(bed.world->view(ticket).length, 91);
+  EXPECT_EQ(bed.world->load(ticket, 91).length, 91);
+  bed.reopen();
+  EXPECT_EQ(bed.world->view(bed.promoted({keys.begin(), keys.begin() + 90})).length, 45);
+}
+
+TEST(NodeDisk, WhatCameUpFarDownAChainGoesWithAnyPageAboveIt) {
+  DiskBed bed(state_only_model());
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(60);
+  store_snapshot(*bed.world, keys, 50);
+  bed.make_durable();
+  bed.reopen();
+  // These two and the page before them are linked, and nothing links them to the beginning.
+  store_snapshot(*bed.world, keys, 44);
+  store_snapshot(*bed.world, keys, 45);
+  ASSERT_EQ(bed.world->view(bed.promoted(keys)).length, 50);
+  ASSERT_TRUE(bed.world->node().remove(bed.world->ns(), std::span(&keys[10], 1)).ok());
+  EXPECT_EQ(bed.world->view(bed.world->match(keys)).length, 0);
+  EXPECT_EQ(bed.world->view(bed.promoted(keys)).length, 0);
+}
+
 TEST(NodeDisk, ClearsAndWeightEpochsHoldAfterARestart) {
   DiskBed bed;
   bed.open();

@@ -59,6 +59,7 @@ Page& Node::State::entry(NamespaceId id, const Key& key, std::uint64_t length, c
   ++ns.entries;
   page.form = ns.form;
   page.birth = ns.combined_mark();
+  page.rooted = length == 1;
   page.sets.resize(page.form->form->classes.size());
   page.window_refs.resize(page.sets.size());
   return page;
@@ -90,12 +91,14 @@ void Node::State::link_parent(Page& page, const std::optional<Key>& parent_key) 
   page.parent = &parent;
   page.child_at = parent.children.size();
   parent.children.push_back(&page);
+  page.rooted = page.rooted || parent.rooted;
   if (parent.length == 0 && page.length > 1) parent.length = page.length - 1;
 }
 
 void Node::State::prune(Page* page) {
   // A pinned entry stays until it is unpinned, also when its time is over: `pins` names it.
-  while (page != nullptr && page->children.empty() && !page->any_set() && page->pinned_until == Time{0}) {
+  while (page != nullptr && page->children.empty() && !page->any_set() && page->pinned_until == Time{0} &&
+         !page->held) {
     Page* parent = page->parent;
     if (parent != nullptr) {
       parent->children.back()->child_at = page->child_at;

@@ -146,31 +146,48 @@ void Node::State::lose_item(Ticket& ticket, Promotion& promotion, const Promotio
   promotion.failed = true;
 }
 
-// How many pages of its chain have no entry. What comes up must stand below all of them: a removal of any
-// takes it, too.
-std::uint64_t Node::State::unknown_ancestors(const Ticket& ticket, std::uint64_t page) {
-  std::uint64_t unknown = 0;
-  for (std::uint64_t at = page; at-- > ticket.view.first_page;) {
-    const Page* known = find(ticket.ns, ticket.keys[at - ticket.view.first_page]);
-    if (known != nullptr && known->parent != nullptr) break;
-    unknown += known == nullptr ? 1 : 0;
+// What comes up must stand below all of its chain: a removal of any page of it takes it, too. Entries are
+// made for those that have none, from the top down, so that pages that follow each other stand side by side
+// in the index; the walk ends at a page that was linked up to the first before. Returns: the page before
+// `number`, held against being pruned; none: the index has no room.
+std::optional<Node::State::HeldPage> Node::State::make_chain(const Ticket& ticket, const Need& need,
+                                                             std::uint64_t number) {
+  const std::uint64_t first = ticket.view.first_page;
+  const auto known = [&](std::uint64_t at) { return find(ticket.ns, ticket.keys[at - first]); };
+  std::uint64_t top = number;
+  while (top > first && (top == number || known(top) == nullptr || !known(top)->rooted)) --top;
+  HeldPage above(*this);
+  for (std::uint64_t at = top; at < number; ++at) {
+    Page* page = known(at);
+    if (page == nullptr) {
+      if (!make_index_room(need, 1)) return std::nullopt;
+      page = &entry(ticket.ns, ticket.keys[at - first], at + 1, above.page());
+    }
+    if (above.page() != nullptr) link_parent(*page, above.page()->name.key);
+    page->rooted = page->rooted || at == 0 || (page->parent != nullptr && page->parent->rooted);
+    if (at == first && !page->rooted) note_unrooted(*page);
+    above.hold(page);
   }
-  return unknown;
+  return above;
 }
 
-void Node::State::link_ancestors(const Ticket& ticket, Page& page, std::uint64_t number) {
-  Page* at = &page;
-  for (; number > ticket.view.first_page; --number, at = at->parent) {
-    const bool linked = at->parent != nullptr;
-    link_parent(*at, ticket.keys[number - 1 - ticket.view.first_page]);
-    if (linked && at->parent->parent != nullptr) return;
-  }
-  if (number == 0 || at->parent != nullptr) return;
+// Linked as far up as the ticket's keys reach, which is not the first page of the chain.
+void Node::State::note_unrooted(const Page& page) {
+  if (page.parent != nullptr) return;
   constexpr std::size_t kLookedThrough = 1024;
-  std::vector<PageRef>& tops = space_of(ticket.ns).unrooted;
+  std::vector<PageRef>& tops = space_of(page.name.ns).unrooted;
   if (tops.size() % kLookedThrough == kLookedThrough - 1)
     std::erase_if(tops, [&](const PageRef& ref) { return !unrooted(ref); });
-  tops.push_back({at->number, at->uid});
+  tops.push_back({page.number, page.uid});
+}
+
+void Node::State::HeldPage::hold(Page* page) {
+  if (page != nullptr) page->held = true;
+  if (page_ != nullptr) {
+    page_->held = false;
+    state_->prune(page_);
+  }
+  page_ = page;
 }
 
 bool Node::State::unrooted(const PageRef& ref) const {
@@ -184,7 +201,7 @@ void Node::State::remove_unrooted(Namespace& ns) {
     if (unrooted(ref)) remove_tree(*pages.resolve(ref));
 }
 
-// For the page and those above it that are not known here. Eviction makes it, as for a store.
+// Eviction makes it, as for a store.
 bool Node::State::make_index_room(const Need& need, std::uint64_t entries) {
   const auto there = [&] {
     return pages.size() + entries <= options.index_pages_max &&
@@ -224,7 +241,8 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
   need.key = key;
   need.access = Access{promotion.sequence, now()};
   if (item.page > ticket.view.first_page) need.parent = ticket.keys[item.page - ticket.view.first_page - 1];
-  if (!make_index_room(need, unknown_ancestors(ticket, item.page) + 2)) return lost(Reason::kNoRoom);
+  const std::optional<HeldPage> before = make_chain(ticket, need, item.page);
+  if (!before) return lost(Reason::kNoRoom);
   const Page* page = find(ticket.ns, key);
   need.new_page = page == nullptr || !page->any_set();
   std::vector<SlotId> slots;
@@ -239,7 +257,9 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
   store.length = item.page + 1;
   store.cls = item.cls;
   Residence& set = new_residence(request, store, std::move(slots));
-  link_ancestors(ticket, *set.page, item.page);
+  Page& found = *set.page;
+  found.rooted = item.page == 0 || (found.parent != nullptr && found.parent->rooted);
+  if (item.page == ticket.view.first_page && !found.rooted) note_unrooted(found);
   set.computation = set.id * 2 + 1;  // its own: nobody's store joins it
   set.shards_claimed = UINT64_MAX;
   set.reading = set.from_disk = true;

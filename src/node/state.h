@@ -115,6 +115,8 @@ struct Page {
   std::uint64_t birth = 0;   // the namespace's mark when it came; older than the mark = cleared
   ExternalDigest external;   // the engine's own name of it
   std::uint64_t length = 0;  // pages of the prefix that ends here; 0 unknown
+  bool rooted = false;       // every page above it is linked, up to the first of its chain
+  bool held = false;         // stays for the moment, whatever it has
   bool visible = false;
   Presence presence = 0;         // classes that may be found
   std::vector<Residence*> sets;  // per class; writing, staged or resident
@@ -607,8 +609,22 @@ struct Node::State {
   Start start_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item);
   bool make_index_room(const Need& need, std::uint64_t entries);
   Start start_read(Ticket& ticket, Promotion& promotion, const PromotionItem& item);
-  std::uint64_t unknown_ancestors(const Ticket& ticket, std::uint64_t page);
-  void link_ancestors(const Ticket& ticket, Page& page, std::uint64_t number);
+  // A page that stays although it has neither records nor children yet; one at a time.
+  class HeldPage {
+   public:
+    explicit HeldPage(State& state) : state_(&state) {}
+    HeldPage(HeldPage&& other) noexcept : state_(other.state_), page_(std::exchange(other.page_, nullptr)) {}
+    HeldPage& operator=(HeldPage&&) = delete;
+    ~HeldPage() { hold(nullptr); }
+    void hold(Page* page);  // instead of the one before
+    Page* page() const { return page_; }
+
+   private:
+    State* state_;
+    Page* page_ = nullptr;
+  };
+  std::optional<HeldPage> make_chain(const Ticket& ticket, const Need& need, std::uint64_t number);
+  void note_unrooted(const Page& page);
   bool unrooted(const PageRef& ref) const;  // still
   void remove_unrooted(Namespace& ns);
   void lose_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item, Reason why);
