@@ -84,6 +84,7 @@ constexpr SpecName kSpecs[] = {
     {"full_state_disk", "as full_state, over a disk"},
     {"adapters_disk", "as adapters, over a disk"},
     {"window_state_disk", "as window_state, over a disk"},
+    {"state_disk", "as state, over a disk"},
     {"sharded_lying_disk", "as sharded, over a drive that lies"},
 };
 
