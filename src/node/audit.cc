@@ -37,6 +37,18 @@ AuditResidence laid_open(const Residence& set, const Space& space) {
   return out;
 }
 
+// No page is held between two calls; a rooted one has a rooted one above it, or is the first of its chain.
+std::optional<std::string> chains_wrong(const PageTable& pages) {
+  for (const Page* page = pages.oldest(); page != nullptr; page = page->newer) {
+    if (page->held) return "a page is held, and nobody is at work";
+    if (page->rooted && page->parent == nullptr && page->length > 1)
+      return "a page in the middle of a chain is rooted, and has no parent";
+    if (page->rooted && page->parent != nullptr && !page->parent->rooted)
+      return "a rooted page has a parent that is not";
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Audit Node::audit() const {
@@ -76,6 +88,7 @@ Audit Node::audit() const {
   audit.index_entries = s.pages.size();
   audit.inconsistency = s.space.inconsistency();
   if (!audit.inconsistency) audit.inconsistency = s.pages.index().inconsistency();
+  if (!audit.inconsistency) audit.inconsistency = chains_wrong(s.pages);
   return audit;
 }
 

@@ -178,7 +178,8 @@ TestModel state_only_model() {
 }
 
 void store_snapshot(TestWorld& world, const std::vector<Key>& keys, std::uint64_t length) {
-  for (const ClassForm& cls : world.form().classes) world.store(keys, length - 1, cls.id);
+  for (const ClassForm& cls : world.form().classes)
+    EXPECT_EQ(world.store(keys, length - 1, cls.id)[0], StoreOutcome::kAccepted);
   world.node().drain_completions();
 }
 
@@ -212,6 +213,27 @@ TEST(NodeDisk, WhatCameUpFarDownAChainGoesWithAnyPageAboveIt) {
   ASSERT_TRUE(bed.world->node().remove(bed.world->ns(), std::span(&keys[10], 1)).ok());
   EXPECT_EQ(bed.world->view(bed.world->match(keys)).length, 0);
   EXPECT_EQ(bed.world->view(bed.promoted(keys)).length, 0);
+}
+
+// A question in the middle of a chain: what is above it is not known, so any removal may be of a page there.
+TEST(NodeDisk, WhatCameUpForAQuestionInTheMiddleOfAChainGoesWithAnyRemoval) {
+  DiskBed bed(state_only_model());
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(20);
+  store_snapshot(*bed.world, keys, 13);
+  bed.make_durable();
+  bed.reopen();
+  store_snapshot(*bed.world, keys, 11);  // leaves an entry for page 9, which is above the question
+  const std::vector<Key> lower(keys.begin() + 10, keys.end());
+  MatchQuery middle = bed.query(lower);
+  middle.first_page = 10;
+  const TicketId ticket = bed.world->node().match(middle).value();
+  bed.settle();
+  ASSERT_EQ(bed.world->view(ticket).length, 13);
+  bed.world->node().release(ticket);
+  ASSERT_TRUE(bed.world->node().remove(bed.world->ns(), std::span(&keys[3], 1)).ok());
+  middle.may_promote = false;
+  EXPECT_EQ(bed.world->view(bed.world->node().match(middle).value()).length, 0);
 }
 
 TEST(NodeDisk, ClearsAndWeightEpochsHoldAfterARestart) {

@@ -102,11 +102,12 @@ struct Page {
   std::uint64_t chain_page = 0;  // its number in its chain, as far as it was known when it came
   Page* older = nullptr;         // in the order in which pages came
   Page* newer = nullptr;
-  std::uint64_t birth = 0;   // the namespace's mark when it came; older than the mark = cleared
-  ExternalDigest external;   // the engine's own name of it
-  std::uint64_t length = 0;  // pages of the prefix that ends here; 0 unknown
-  bool rooted = false;       // every page above it is linked, up to the first of its chain
-  bool held = false;         // stays for the moment, whatever it has
+  std::uint64_t birth = 0;      // the namespace's mark when it came; older than the mark = cleared
+  ExternalDigest external;      // the engine's own name of it
+  std::uint64_t length = 0;     // pages of the prefix that ends here; 0 unknown
+  bool rooted = false;          // every page above it is linked, up to the first of its chain
+  bool noted_unrooted = false;  // in its namespace's list of those whose ancestors nobody knows
+  bool held = false;            // stays for the moment, whatever it has
   bool visible = false;
   Presence presence = 0;         // classes that may be found
   std::vector<Residence*> sets;  // per class; writing, staged or resident

@@ -59,6 +59,7 @@ class PageTable {
   // Pages in the order in which they came, round and round: the one after the last that was given. Null when
   // there is none.
   Page* next();
+  const Page* oldest() const { return oldest_; }  // the others follow by `newer`
 
  private:
   void enter(Page& page, SpaceId space, const Page* parent);

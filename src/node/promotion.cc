@@ -148,14 +148,20 @@ void Node::State::lose_item(Ticket& ticket, Promotion& promotion, const Promotio
 
 // What comes up must stand below all of its chain: a removal of any page of it takes it, too. Entries are
 // made for those that have none, from the top down, so that pages that follow each other stand side by side
-// in the index; the walk ends at a page that was linked up to the first before. Returns: the page before
-// `number`, held against being pruned; none: the index has no room.
+// in the index. Returns: the page before `number`, held against being pruned; none: the index has no room.
+// Cost: the pages up to one that was linked up to the first of its chain before; where the question begins in
+// the middle of a chain there is none, and all pages of the question before `number` are walked.
 std::optional<Node::State::HeldPage> Node::State::make_chain(const Ticket& ticket, const Need& need,
                                                              std::uint64_t number) {
   const std::uint64_t first = ticket.view.first_page;
   const auto known = [&](std::uint64_t at) { return find(ticket.ns, ticket.keys[at - first]); };
-  std::uint64_t top = number;
-  while (top > first && (top == number || known(top) == nullptr || !known(top)->rooted)) --top;
+  std::uint64_t top = number, unknown = 0;
+  while (top > first) {
+    const Page* page = known(--top);
+    unknown += page == nullptr ? 1 : 0;
+    if (page != nullptr && page->rooted) break;
+  }
+  if (unknown + 2 > options.index_pages_max) return std::nullopt;  // before anything is evicted for it
   HeldPage above(*this);
   for (std::uint64_t at = top; at < number; ++at) {
     Page* page = known(at);
@@ -164,21 +170,24 @@ std::optional<Node::State::HeldPage> Node::State::make_chain(const Ticket& ticke
       page = &entry(ticket.ns, ticket.keys[at - first], at + 1, above.page());
     }
     if (above.page() != nullptr) link_parent(*page, above.page()->name.key);
-    page->rooted = page->rooted || at == 0 || (page->parent != nullptr && page->parent->rooted);
-    if (at == first && !page->rooted) note_unrooted(*page);
+    settle_root(ticket, *page, at);
     above.hold(page);
   }
   return above;
 }
 
-// Linked as far up as the ticket's keys reach, which is not the first page of the chain.
-void Node::State::note_unrooted(const Page& page) {
-  if (page.parent != nullptr) return;
+// The page is linked as far up as the question's keys reach.
+void Node::State::settle_root(const Ticket& ticket, Page& page, std::uint64_t number) {
+  page.rooted = page.rooted || number == 0 || (page.parent != nullptr && page.parent->rooted);
+  if (page.rooted || number != ticket.view.first_page) return;
+  Page* top = &page;
+  while (top->parent != nullptr) top = top->parent;
+  if (std::exchange(top->noted_unrooted, true)) return;
+  std::vector<PageRef>& tops = space_of(ticket.ns).unrooted;
   constexpr std::size_t kLookedThrough = 1024;
-  std::vector<PageRef>& tops = space_of(page.name.ns).unrooted;
   if (tops.size() % kLookedThrough == kLookedThrough - 1)
-    std::erase_if(tops, [&](const PageRef& ref) { return !unrooted(ref); });
-  tops.push_back({page.number, page.uid});
+    std::erase_if(tops, [&](const PageRef& ref) { return unrooted(ref) == nullptr; });
+  tops.push_back({top->number, top->uid});
 }
 
 void Node::State::HeldPage::hold(Page* page) {
@@ -190,15 +199,22 @@ void Node::State::HeldPage::hold(Page* page) {
   page_ = page;
 }
 
-bool Node::State::unrooted(const PageRef& ref) const {
-  const Page* page = pages.resolve(ref);
-  return page != nullptr && page->parent == nullptr;
+// The page, if nobody has linked it to one above it since. It is not in the list any more then.
+Page* Node::State::unrooted(const PageRef& ref) const {
+  Page* page = pages.resolve(ref);
+  if (page == nullptr || page->parent == nullptr) return page;
+  page->noted_unrooted = false;
+  return nullptr;
 }
 
 // Any removal may be of a page above them: they go, as the disk itself gives them no more.
 void Node::State::remove_unrooted(Namespace& ns) {
-  for (const PageRef& ref : std::exchange(ns.unrooted, {}))
-    if (unrooted(ref)) remove_tree(*pages.resolve(ref));
+  for (const PageRef& ref : std::exchange(ns.unrooted, {})) {
+    Page* page = unrooted(ref);
+    if (page == nullptr) continue;
+    page->noted_unrooted = false;
+    remove_tree(*page);
+  }
 }
 
 // Eviction makes it, as for a store.
@@ -241,12 +257,13 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
   need.key = key;
   need.access = Access{promotion.sequence, now()};
   if (item.page > ticket.view.first_page) need.parent = ticket.keys[item.page - ticket.view.first_page - 1];
+  if (never_fits(need)) return lost(Reason::kTooLarge);  // before anything is evicted for it
   const std::optional<HeldPage> before = make_chain(ticket, need, item.page);
   if (!before) return lost(Reason::kNoRoom);
   const Page* page = find(ticket.ns, key);
   need.new_page = page == nullptr || !page->any_set();
   std::vector<SlotId> slots;
-  const StoreOutcome room = never_fits(need) ? StoreOutcome::kTooLarge : make_room(need, slots);
+  const StoreOutcome room = make_room(need, slots);
   if (room != StoreOutcome::kAccepted) return lost(reason_of(room));
   StoreRequest request;
   request.session = ticket.session;
@@ -257,9 +274,7 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
   store.length = item.page + 1;
   store.cls = item.cls;
   Residence& set = new_residence(request, store, std::move(slots));
-  Page& found = *set.page;
-  found.rooted = item.page == 0 || (found.parent != nullptr && found.parent->rooted);
-  if (item.page == ticket.view.first_page && !found.rooted) note_unrooted(found);
+  settle_root(ticket, *set.page, item.page);
   set.computation = set.id * 2 + 1;  // its own: nobody's store joins it
   set.shards_claimed = UINT64_MAX;
   set.reading = set.from_disk = true;

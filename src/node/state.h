@@ -515,8 +515,8 @@ struct Node::State {
     Page* page_ = nullptr;
   };
   std::optional<HeldPage> make_chain(const Ticket& ticket, const Need& need, std::uint64_t number);
-  void note_unrooted(const Page& page);
-  bool unrooted(const PageRef& ref) const;  // still
+  void settle_root(const Ticket& ticket, Page& page, std::uint64_t number);
+  Page* unrooted(const PageRef& ref) const;
   void remove_unrooted(Namespace& ns);
   void lose_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item, Reason why);
   void read_done(Residence& set, const Status& status);
