@@ -12,6 +12,7 @@
 #include "disk_command.h"
 #include "doctor_command.h"
 #include "inspect_command.h"
+#include "llama_command.h"
 #include "replay_command.h"
 
 namespace tiercel::apps {
@@ -37,7 +38,8 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", TIERCEL_VERSION);
   const Command commands[] = {
-      inspect_command(app), replay_command(app), disk_command(app), bench_command(app), doctor_command(app),
+      inspect_command(app), replay_command(app), llama_command(app),
+      disk_command(app),    bench_command(app),  doctor_command(app),
   };
   try {
     app.parse(argc, argv);

@@ -40,7 +40,8 @@ function(tiercel_sanitized PRESET NAME TIMEOUT LABELS)
   endif()
   set_tests_properties(${PRESET}.${NAME} PROPERTIES
     FIXTURES_REQUIRED ${PRESET} TIMEOUT ${TIMEOUT} LABELS "${PRESET};${LABELS}"
-    ENVIRONMENT "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:detect_leaks=1;\
+    # A sanitized program is slow enough with tiny models.
+    ENVIRONMENT "TIERCEL_REAL_MODEL=;ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:detect_leaks=1;\
 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;\
 TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1;\
 TIERCEL_LARGE_TEST_BYTES=67108864")

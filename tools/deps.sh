@@ -5,7 +5,7 @@
 set -euo pipefail
 
 build=(g++-12 cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libexpected-dev libxxhash-dev liburing-dev
-  libssl-dev libgtest-dev libgmock-dev librapidcheck-dev ccache python3)
+  libssl-dev libgtest-dev libgmock-dev librapidcheck-dev ccache python3 python3-venv)
 test=(clang-16 clang-tidy-16 clang-format-16 libclang-rt-16-dev llvm-16 git)
 
 case "${1:-build}" in

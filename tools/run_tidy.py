@@ -47,11 +47,11 @@ def units_to_examine(top, changed, units):
     chosen = changed & units
     for header in (name for name in changed if name.endswith((".h", ".hpp"))):
         beside = header[:header.rindex(".")] + ".cc"
-        include = '"' + re.sub(r"^(src|include)/", "", header) + '"'
+        include = re.compile('["<]' + re.escape(re.sub(r"^(src|(.*/)?include|integrations/[^/]+)/", "", header)) + '[">]')
         if beside in units:
             chosen.add(beside)
         else:
-            chosen.update([name for name in sorted(units) if include in sources.read(top, name)][:1])
+            chosen.update([name for name in sorted(units) if include.search(sources.read(top, name))][:1])
     return chosen
 
 

