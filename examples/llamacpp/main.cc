@@ -56,11 +56,11 @@ int main(int argc, char** argv) {
   if (tokens.empty()) return complain("the prompt has no tokens");
 
   namespace cached = tiercel::llamacpp;                                                          // tiercel
-  auto store = cached::Store::open({.folder = argv[2]});                                         // tiercel
-  if (!store) return complain(store.status().to_string());                                       // tiercel
   auto cache = cached::ContextCache::attach(context.get(), params, {.model_files = {argv[1]}});  // tiercel
   if (!cache) return complain(cache.status().to_string());                                       // tiercel
-  if (auto used = (*cache)->use(*store); !used) return complain(used.to_string());               // tiercel
+  auto store = cached::Store::open({.folder = argv[2]});                                         // tiercel
+  const tiercel::Status used = store ? (*cache)->use(*store) : store.status();                   // tiercel
+  if (!used.ok()) complain("without the cache: " + used.to_string());                            // tiercel
 
   // Before: llama_decode(context.get(), llama_batch_get_one(tokens.data(), tokens.size())).
   const auto prompt = (*cache)->prefill(0, tokens);           // tiercel

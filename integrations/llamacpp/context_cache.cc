@@ -22,7 +22,7 @@ Status invalid(std::string message) { return {TIERCEL_INVALID_ARGUMENT, std::mov
 
 // What exact mode cannot do with this context; empty: nothing.
 std::string exact_refusal(llama_context* context, const llama_context_params& params) {
-  const std::string batches = why_not_exact(llama_n_ubatch(context), llama_n_batch(context));
+  std::string batches = why_not_exact(llama_n_ubatch(context), llama_n_batch(context));
   if (!batches.empty()) return batches;
   const std::int32_t window = llama_model_n_swa(llama_get_model(context));
   if (window <= 0) return "";

@@ -147,8 +147,8 @@ const Answer& Plain::answer(const Text& prompt) {
 }
 
 Plain& plain_of(const std::string& model_path, const Shape& shape) {
-  static auto* const all = new std::map<std::pair<std::string, Shape>, std::unique_ptr<Plain>>;
-  std::unique_ptr<Plain>& plain = (*all)[{model_path, shape}];
+  static auto* const kAll = new std::map<std::pair<std::string, Shape>, std::unique_ptr<Plain>>;
+  std::unique_ptr<Plain>& plain = (*kAll)[{model_path, shape}];
   if (plain == nullptr) plain = std::make_unique<Plain>(model_path, shape);
   return *plain;
 }

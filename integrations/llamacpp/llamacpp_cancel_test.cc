@@ -44,7 +44,7 @@ void give_up_at(Engine& engine, const Text& prompt, std::uint64_t most) {
   const llama_pos last = engine.last_position(1);
   EXPECT_GE(last, -1);
   EXPECT_LT(last, static_cast<llama_pos>(prompt.size()) - 1);
-  const auto there = static_cast<std::size_t>(last + 1);
+  const std::size_t there = static_cast<std::size_t>(last) + 1;
   const auto saved = engine.cache->save(1, std::span(prompt).first(there));
   EXPECT_TRUE(saved.ok()) << saved.status().to_string();
   ASSERT_EQ(decode(engine.context.get(), 1, std::span(prompt).subspan(there), there), 0);

@@ -73,9 +73,9 @@ std::string models_missing() {
 
 llama_model* load_model(const std::string& path) {
   // Never freed: contexts of tests stand in statics too, and llama.cpp wants them gone first.
-  static auto* const loaded = new std::map<std::string, llama_model*>;
-  if (loaded->empty()) llama_log_set(only_errors, nullptr);
-  llama_model*& model = (*loaded)[path];
+  static auto* const kLoaded = new std::map<std::string, llama_model*>;
+  if (kLoaded->empty()) llama_log_set(only_errors, nullptr);
+  llama_model*& model = (*kLoaded)[path];
   if (model == nullptr) {
     llama_model_params params = llama_model_default_params();
     params.n_gpu_layers = 0;

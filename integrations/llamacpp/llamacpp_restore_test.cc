@@ -83,9 +83,11 @@ ByHand restore_and_compute(Engine& engine, llama_seq_id sequence, const Text& pr
 // Whether a call of the saving run ended there.
 bool is_border(const Pieces& pieces, std::uint32_t length) {
   std::uint32_t at = 0;
-  for (const std::uint32_t piece : pieces)
-    if ((at += piece) == length) return true;
-  return length == 0;
+  for (const std::uint32_t piece : pieces) {
+    if (at >= length) break;
+    at += piece;
+  }
+  return at == length;
 }
 
 void expect_length(const Engine& engine, const Restored& restored, const Pieces& saved) {

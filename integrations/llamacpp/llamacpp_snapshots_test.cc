@@ -92,9 +92,9 @@ class LlamaSnapshots : public testing::TestWithParam<const char*> {
 
 // Ends of all calls but the last.
 std::vector<std::uint32_t> inner_ends(const Prefilled& done) {
-  std::vector<std::uint32_t> ends;
-  std::uint32_t at = done.restored.tokens;
-  for (const std::uint32_t piece : done.pieces) ends.push_back(at += piece);
+  std::vector<std::uint32_t> ends(done.pieces.size());
+  std::partial_sum(done.pieces.begin(), done.pieces.end(), ends.begin());
+  for (std::uint32_t& end : ends) end += done.restored.tokens;
   if (!ends.empty()) ends.pop_back();
   return ends;
 }

@@ -1,6 +1,6 @@
 // The store as a folder: who may open it, with which sizes, and what stays.
+#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <ostream>
 #include <string>
 
@@ -8,6 +8,13 @@
 
 namespace tiercel::llamacpp {
 namespace {
+
+void write_file(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  ASSERT_NE(file, nullptr) << path;
+  EXPECT_EQ(std::fwrite(text.data(), 1, text.size(), file), text.size());
+  EXPECT_EQ(std::fclose(file), 0);
+}
 
 Status opening(const StoreOptions& options) { return Store::open(options).status(); }
 
@@ -55,12 +62,12 @@ TEST(LlamaStore, TheSizeOfAnOldOneIsKeptAndAnotherIsRefused) {
 TEST(LlamaStore, PathsThatAreNoFolder) {
   const Folder folder;
   EXPECT_EQ(opening(store_options("")).code, TIERCEL_INVALID_ARGUMENT);
-  std::ofstream(folder.file("file")) << "something else";
+  write_file(folder.file("file"), "something else");
   const Status refusal = opening(store_options(folder.file("file")));
   EXPECT_FALSE(refusal.ok());
   EXPECT_NE(refusal.message.find(folder.file("file")), std::string::npos) << refusal.to_string();
   std::filesystem::create_directories(folder.file("taken"));
-  std::ofstream(folder.file("taken/cache.tiercel")) << std::string(100'000, 'x');
+  write_file(folder.file("taken/cache.tiercel"), std::string(100'000, 'x'));
   const std::uintmax_t before = std::filesystem::file_size(folder.file("taken/cache.tiercel"));
   EXPECT_FALSE(opening(store_options(folder.file("taken"))).ok()) << "a file of somebody else's";
   EXPECT_EQ(std::filesystem::file_size(folder.file("taken/cache.tiercel")), before);

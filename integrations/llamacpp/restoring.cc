@@ -192,7 +192,7 @@ Status ContextCache::State::restore_pages(llama_seq_id sequence, Tokens prompt, 
       return {};
     }
     // What was damaged is not offered again, and is missed for that reason; the last time only less is asked.
-    if (attempt + 2 == kAttempts) limit = *loaded * page_tokens;
+    if (attempt + 2 == kAttempts) limit = std::uint64_t{*loaded} * page_tokens;
   }
   return {TIERCEL_DATA_CORRUPT,
           fmt::format("llama.cpp: pages turned out to be damaged {} times in a row", kAttempts)};

@@ -17,6 +17,7 @@ Result<std::vector<std::uint32_t>> absent(const Namespace& ns, std::uint32_t cls
                                           const std::vector<tiercel_key>& keys,
                                           const std::vector<std::uint32_t>& lengths) {
   std::vector<tiercel_key> asked;
+  asked.reserve(lengths.size());
   for (const std::uint32_t length : lengths) asked.push_back(keys[length - 1]);
   const auto there = ns.exists(cls, asked);
   if (!there) return there.status();
@@ -175,6 +176,7 @@ Result<std::vector<std::uint32_t>> ContextCache::State::wanted_snapshots(llama_s
   forget_other_snapshots(sequence, tokens, static_cast<std::uint32_t>(keys.size()) * page_tokens);
   const std::map<std::uint32_t, std::vector<std::uint8_t>>& kept = sequences[sequence].snapshots;
   std::vector<std::uint32_t> lengths;
+  lengths.reserve(kept.size() + 1);
   for (const auto& [length, record] : kept) lengths.push_back(length / page_tokens);
   const bool whole_pages = keys.size() * page_tokens == tokens.size();
   const auto now = static_cast<std::uint32_t>(keys.size());

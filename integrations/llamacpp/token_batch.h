@@ -3,6 +3,7 @@
 // Threads: values; none.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 

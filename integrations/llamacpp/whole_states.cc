@@ -109,7 +109,7 @@ Result<bool> ContextCache::State::restore_object(llama_seq_id sequence, const ti
   const std::uint32_t count = head.bytes > kLargestState ? 0 : pieces_of(head.bytes);
   const auto keys = pieces.keys_from_digests(piece_digests(prefix, head.hash, count), kDigestBytes);
   if (!keys) return keys.status();
-  const auto all = all_there(pieces, *page_class, *keys);  // before room is taken for them
+  auto all = all_there(pieces, *page_class, *keys);  // before room is taken for them
   if (!all) return all;
   // As long as the first piece is there nothing whole would be stored in its place.
   if (count == 0 || !*all) return drop_object(*first, restored);

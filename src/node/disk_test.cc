@@ -189,7 +189,7 @@ TEST(NodeDisk, ASnapshotFarDownAChainComesUpWhereTheIndexIsSmall) {
   bed.options.adjust = [](NodeOptions& options) { options.index_pages_max = 128; };
   bed.open();
   const std::vector<Key> keys = bed.world->keys(96);
-  for (const std::uint64_t length : {44, 45, 91}) store_snapshot(*bed.world, keys, length);
+  for (const std::uint64_t length : {44U, 45U, 91U}) store_snapshot(*bed.world, keys, length);
   bed.make_durable();
   bed.reopen();
   const TicketId ticket = bed.promoted(keys);
