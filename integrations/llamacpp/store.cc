@@ -47,18 +47,18 @@ class Turn {
 Status make_folder(const std::string& folder) {
   if (folder.empty()) return {TIERCEL_INVALID_ARGUMENT, "store: no folder is given"};
   std::error_code error;
+  const std::filesystem::path above = std::filesystem::path(folder).parent_path();
+  if (!above.empty()) std::filesystem::create_directories(above, error);
+  // Made first and looked at then: another process may make it at this moment. 0700: prompts can be told from
+  // what is cached of them.
+  const int failure = ::mkdir(folder.c_str(), 0700) == 0 ? 0 : errno;
   if (std::filesystem::is_directory(folder, error)) return {};
-  if (std::filesystem::exists(folder, error))
+  if (failure == EEXIST)
     return {
         TIERCEL_INVALID_ARGUMENT,
         fmt::format("store {}: this is no folder; give one, or a path where there is nothing yet", folder)};
-  const std::filesystem::path above = std::filesystem::path(folder).parent_path();
-  if (!above.empty()) std::filesystem::create_directories(above, error);
-  // 0700: prompts can be told from what is cached of them.
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    return {TIERCEL_IO_ERROR, fmt::format("store {}: the folder cannot be made: {}", folder,
-                                          std::error_code(errno, std::generic_category()).message())};
-  return {};
+  return {TIERCEL_IO_ERROR, fmt::format("store {}: the folder cannot be made: {}", folder,
+                                        std::error_code(failure, std::generic_category()).message())};
 }
 
 // The code alone does not tell: a log of another size is a failed precondition, too.
