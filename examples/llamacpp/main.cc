@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <llama-cpp.h>
@@ -49,6 +50,9 @@ int main(int argc, char** argv) {
   if (!model) return complain("the model cannot be loaded");
   llama_context_params params = llama_context_default_params();
   params.n_ctx = 4096;
+  // More threads than processors wait for each other most of the time.
+  params.n_threads = params.n_threads_batch =
+      static_cast<std::int32_t>(std::max(1U, std::thread::hardware_concurrency()));
   const llama_context_ptr context(llama_init_from_model(model.get(), params));
   if (!context) return complain("no context");
   const llama_vocab* vocabulary = llama_model_get_vocab(model.get());
@@ -80,7 +84,7 @@ int main(int argc, char** argv) {
     tokens.push_back(next);
   }
   std::puts("");
-  const auto saved = (*cache)->save(0, tokens);             // tiercel
-  if (!saved) return complain(saved.status().to_string());  // tiercel
-  return (*store)->close() ? 0 : 1;                         // tiercel
+  if (const auto saved = (*cache)->save(0, tokens); !saved) complain(saved.status().to_string());  // tiercel
+  if (store && !(*store)->close()) complain("the cache was not closed in good order");             // tiercel
+  return 0;
 }

@@ -12,8 +12,6 @@
 namespace tiercel::llamacpp {
 namespace {
 
-constexpr std::int32_t kAborted = 2, kNoSlot = 1;
-
 // A restored window cache is compacted; the kernel of one row divides its cells among the threads.
 constexpr const char* kWindowThreads =
     "with windows only one thread repeats the bits of a single token; set n_threads to 1";
@@ -298,8 +296,8 @@ Status ContextCache::State::decode(llama_seq_id sequence, Tokens prompt, std::ui
   const bool taken_back = llama_memory_seq_rm(memory(), sequence, static_cast<llama_pos>(from), -1);
   if (!taken_back || llama_memory_seq_pos_max(memory(), sequence) != static_cast<llama_pos>(from) - 1)
     clear_sequence(sequence);
-  if (code == kAborted) return {TIERCEL_CANCELLED, "llama.cpp: the abort callback ended llama_decode"};
-  if (code == kNoSlot)
+  if (code == kDecodeAborted) return {TIERCEL_CANCELLED, "llama.cpp: the abort callback ended llama_decode"};
+  if (code == kDecodeNoSlot)
     return {TIERCEL_RESOURCE_EXHAUSTED,
             "llama.cpp: no room in the context for the batch; use a larger n_ctx, or empty sequences"};
   return {TIERCEL_INTERNAL, fmt::format("llama.cpp: llama_decode answered {}", code)};

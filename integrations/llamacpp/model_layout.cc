@@ -29,6 +29,7 @@ Status compute_two_tokens(llama_context* context) {
   const std::int32_t code = llama_decode(context, TokenBatch(0, kTokens, 0, true).get());
   if (code == 0) return {};
   llama_memory_seq_rm(llama_get_memory(context), 0, -1, -1);
+  if (code == kDecodeAborted) return {TIERCEL_CANCELLED, "llama.cpp: the abort callback ended llama_decode"};
   return {TIERCEL_INTERNAL,
           fmt::format("llama.cpp: llama_decode of two tokens in sequence 0 answered {}", code)};
 }

@@ -37,7 +37,7 @@ struct ModelLayout {
 };
 
 // Computes two tokens in sequence 0 (empty, and empty again), and looks at their state. Not understood, or
-// `whole`, is kWhole. Errors: internal (llama_decode failed), unsupported (no memory).
+// `whole`, is kWhole. Errors: internal, cancelled (llama_decode), unsupported (no memory).
 Result<ModelLayout> probe_layout(llama_context* context, bool whole);
 
 // The spec: one class of pages (when there are layers), one of snapshots (when there are); kWhole: one class

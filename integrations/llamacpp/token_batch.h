@@ -11,6 +11,8 @@
 
 namespace tiercel::llamacpp {
 
+inline constexpr std::int32_t kDecodeAborted = 2, kDecodeNoSlot = 1;  // what llama_decode answers
+
 // Tokens at positions from, from + 1, …; `output`: logits of the last one are wanted.
 class TokenBatch {
  public:
