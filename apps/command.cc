@@ -100,12 +100,23 @@ int StopSignals::status() const {
   return stop_signal == SIGTERM ? kExitTerminated : kExitInterrupted;
 }
 
-bool stdout_wants_colour() {
+namespace {
+bool wants_colour(int file) {
   // No thread has been started that could change the environment.
   const char* terminal = std::getenv("TERM");     // NOLINT(concurrency-mt-unsafe)
   const char* refused = std::getenv("NO_COLOR");  // NOLINT(concurrency-mt-unsafe)
-  return isatty(STDOUT_FILENO) == 1 && (refused == nullptr || *refused == '\0') &&
+  return isatty(file) == 1 && (refused == nullptr || *refused == '\0') &&
          (terminal == nullptr || std::string_view(terminal) != "dumb");
+}
+}  // namespace
+
+bool stdout_wants_colour() { return wants_colour(STDOUT_FILENO); }
+bool stderr_wants_colour() { return wants_colour(STDERR_FILENO); }
+
+std::string progress_bar(std::uint64_t done, std::uint64_t total) {
+  constexpr std::uint64_t kWidth = 40;
+  const auto filled = static_cast<std::size_t>(kWidth * done / total);
+  return fmt::format("[{:#<{}}{:.<{}}] {:>3} %", "", filled, "", kWidth - filled, 100 * done / total);
 }
 
 }  // namespace tiercel::apps

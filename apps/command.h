@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -75,7 +76,11 @@ class StopSignals final {
   struct sigaction before_[2] = {};
 };
 
-// Whether stdout is a terminal that wants colours (NO_COLOR unset, TERM not "dumb").
+// Whether that is a terminal that wants colours (NO_COLOR unset, TERM not "dumb").
 bool stdout_wants_colour();
+bool stderr_wants_colour();
+
+// "[####......]  40 %": what a line of progress begins with. `done` of `total`, which is above 0.
+std::string progress_bar(std::uint64_t done, std::uint64_t total);
 
 }  // namespace tiercel::apps

@@ -212,17 +212,14 @@ std::string check_json(const DiskCheckReport& report) {
 }
 
 // A bar on a terminal, nothing elsewhere; at most ten times a second.
-std::function<void(std::uint64_t, std::uint64_t)> progress_bar() {
+std::function<void(std::uint64_t, std::uint64_t)> region_progress() {
   if (isatty(STDERR_FILENO) != 1) return {};
   auto last = std::make_shared<std::chrono::steady_clock::time_point>();
   return [last](std::uint64_t done, std::uint64_t total) {
     const auto now = std::chrono::steady_clock::now();
     if (total == 0 || (done != total && now - *last < std::chrono::milliseconds(100))) return;
     *last = now;
-    constexpr std::uint64_t kWidth = 40;
-    const auto filled = static_cast<std::size_t>(kWidth * done / total);
-    const std::string line = fmt::format("\r[{:#<{}}{:.<{}}] {:>3} %  {} of {} regions ", "", filled, "",
-                                         kWidth - filled, 100 * done / total, done, total);
+    const std::string line = fmt::format("\r{}  {} of {} regions ", progress_bar(done, total), done, total);
     std::fwrite(line.data(), 1, line.size(), stderr);
     if (done == total) std::fputs("\r\033[K", stderr);
   };
@@ -235,7 +232,7 @@ int run_check(const DiskArguments& arguments) {
     return fail_at(arguments.path, status);
   DiskCheckOptions options;
   options.verify_records = !arguments.quick;
-  if (!arguments.json) options.progress = progress_bar();
+  if (!arguments.json) options.progress = region_progress();
   const auto report = check_disk(*opened.drive, opened.clock, options);
   interruptible.reset();
   if (!report) return fail_at(arguments.path, report.error());

@@ -11,8 +11,6 @@
 namespace tiercel::apps {
 namespace {
 
-constexpr std::chrono::seconds kWaitForStore(5);
-
 struct AskReport {
   std::string memory, space;  // of the cache: what the context keeps, and its namespace
   std::size_t prompt_tokens = 0;

@@ -17,7 +17,7 @@
 namespace tiercel::apps {
 namespace {
 
-constexpr std::chrono::seconds kWaitForStore(2);
+constexpr std::chrono::seconds kWaitForTurn(2);  // somebody sits before it
 constexpr std::uint32_t kContextTokens = 8192;
 
 // SIGINT ends the answer, a second one the program in good order, a third one at once; SIGTERM as two of
@@ -101,7 +101,7 @@ class Chat {
       return std::nullopt;
     }
     std::string held;
-    auto store = open_store(arguments_, arguments_.cache, kWaitForStore, held);
+    auto store = open_store(arguments_, arguments_.cache, kWaitForTurn, held);
     if (!store) return store.error();
     if (!*store) remark(fmt::format("[{}: this turn goes on without it]", held));
     if (const Status status = cache_->use(*store); !status.ok()) return refuse(status).value();

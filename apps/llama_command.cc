@@ -13,6 +13,7 @@
 
 #include "base/sizes.h"
 #include "model_arguments.h"
+#include "trace/report.h"
 
 namespace tiercel::apps {
 namespace {
@@ -330,6 +331,7 @@ void add_options(CLI::App* (&apps)[5], LlamaTyped& typed) {
 }  // namespace
 
 std::string size_text(std::uint64_t bytes) { return format_size(bytes); }
+std::string grouped_text(std::uint64_t number) { return grouped(number); }
 
 Command llama_command(CLI::App& parent) {
   // Owners: the parser's callbacks during the parse, the returned `run` afterwards.

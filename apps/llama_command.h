@@ -51,7 +51,8 @@ int llama_demo(const LlamaArguments& arguments);
 int llama_compare(const LlamaArguments& arguments);
 int llama_measure(const LlamaArguments& arguments);
 
-// Short, for people: "34.0 MiB".
+// For people: "34.0 MiB", "1,515". Here, because what computes them may not be included beside llamacpp.hpp.
 std::string size_text(std::uint64_t bytes);
+std::string grouped_text(std::uint64_t number);
 
 }  // namespace tiercel::apps

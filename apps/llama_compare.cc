@@ -16,8 +16,6 @@
 namespace tiercel::apps {
 namespace {
 
-constexpr std::chrono::seconds kWaitForStore(5);
-
 struct ComparedRun {
   const char* name = "";
   const char* mode = "";
@@ -149,6 +147,7 @@ std::string comparison_json(const Comparison& comparison) {
   json["memory"] = comparison.memory;
   json["threads"] = comparison.arguments.threads;
   json["prompt_tokens"] = comparison.prompt.size();
+  json["exact_restored"] = something_restored(comparison);  // if not, the next line shows nothing
   json["exact_is_bitwise"] = exact_is_bitwise(comparison);
   json["runs"] = nlohmann::ordered_json::array();
   for (const ComparedRun& run : comparison.runs) {

@@ -53,7 +53,7 @@ struct Demo {
   std::uint64_t system_tokens = 0;
   std::vector<std::string> prompts[2];  // options of the questions A and B
   std::vector<Row> rows;
-  // Exact mode promises the bits; fast mode nearly always the text.
+  // Exact mode promises the bits; fast mode no words.
   bool good() const {
     for (const Row& row : rows)
       if (row.step.way == Way::kExact && !(row.same_answer() && row.same_logits)) return false;

@@ -15,8 +15,6 @@
 namespace tiercel::apps {
 namespace {
 
-constexpr std::chrono::seconds kWaitForStore(5);
-
 // One way to come to the first token: a time of each run.
 struct Series {
   std::vector<double> ms;

@@ -11,8 +11,10 @@
 
 #include <fmt/format.h>
 #include <ggml-backend.h>
-#include <openssl/evp.h>
 #include <unistd.h>
+
+#include "base/prng.h"
+#include "base/sha256.h"
 
 namespace tiercel::apps {
 namespace {
@@ -52,14 +54,6 @@ void start_llama(bool log) {
 
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
 
-bool stderr_wants_colour() {
-  // No thread has been started that could change the environment.
-  const char* terminal = std::getenv("TERM");     // NOLINT(concurrency-mt-unsafe)
-  const char* refused = std::getenv("NO_COLOR");  // NOLINT(concurrency-mt-unsafe)
-  return stderr_is_terminal() && (refused == nullptr || *refused == '\0') &&
-         (terminal == nullptr || std::string_view(terminal) != "dumb");
-}
-
 // ---- bars on a terminal ----
 
 struct Bar {
@@ -70,17 +64,14 @@ struct Bar {
   SteadyTime last = begun;
 
   // Nothing in the first half second, then at most ten times a second.
-  void update(double share) {
+  void update(std::uint64_t done, std::uint64_t total) {
     const auto now = std::chrono::steady_clock::now();
-    if (!shown || now - begun < std::chrono::milliseconds(500) || now - last < std::chrono::milliseconds(100))
+    if (total == 0 || !shown || now - begun < std::chrono::milliseconds(500) ||
+        now - last < std::chrono::milliseconds(100))
       return;
     last = now;
     drawn = true;
-    constexpr double kWidth = 40;
-    const auto filled = static_cast<std::size_t>(kWidth * std::clamp(share, 0.0, 1.0));
-    const std::string line =
-        fmt::format("\r[{:#<{}}{:.<{}}] {:>3} %  {} ", "", filled, "",
-                    static_cast<std::size_t>(kWidth) - filled, static_cast<int>(100 * share), what);
+    const std::string line = fmt::format("\r{}  {} ", progress_bar(done, total), what);
     std::fwrite(line.data(), 1, line.size(), stderr);
   }
   void clear() const {
@@ -89,38 +80,16 @@ struct Bar {
 };
 
 bool on_model_progress(float share, void* bar) {
-  static_cast<Bar*>(bar)->update(share);
+  constexpr std::uint64_t kParts = 1000;
+  static_cast<Bar*>(bar)->update(
+      static_cast<std::uint64_t>(static_cast<float>(kParts) * std::clamp(share, 0.0F, 1.0F)), kParts);
   return true;
 }
 
 int on_store_progress(void* bar, std::uint64_t done, std::uint64_t total) {
-  static_cast<Bar*>(bar)->update(total == 0 ? 1 : static_cast<double>(done) / static_cast<double>(total));
+  static_cast<Bar*>(bar)->update(done, total);
   return 0;
 }
-
-// ---- hashing ----
-
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }
-  void update(std::span<const float> values) {
-    EVP_DigestUpdate(context_.get(), values.data(), values.size_bytes());
-  }
-  std::string hex() {
-    unsigned char bytes[EVP_MAX_MD_SIZE];
-    unsigned int size = 0;
-    EVP_DigestFinal_ex(context_.get(), bytes, &size);
-    std::string text;
-    for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", bytes[i]);
-    return text;
-  }
-
- private:
-  struct Free {
-    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
-  };
-  std::unique_ptr<EVP_MD_CTX, Free> context_;
-};
 
 // ---- model files ----
 
@@ -177,29 +146,11 @@ bool on_abort(void* context) {
   return stop.heard && stop.asked != nullptr && *stop.asked;
 }
 
-std::uint64_t next_random(std::uint64_t& state) {  // splitmix64
-  std::uint64_t value = state += 0x9e3779b97f4a7c15;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
-  return value ^ (value >> 31);
-}
-
-// One llama_decode of tokens [at, at + count) of sequence 0; logits of the last one when `wanted`.
-int decode(llama_context* context, std::span<const llama_token> tokens, std::size_t at, bool wanted) {
-  struct Free {
-    llama_batch batch;
-    ~Free() { llama_batch_free(batch); }
-  } owner{llama_batch_init(static_cast<std::int32_t>(tokens.size()), 0, 1)};
-  llama_batch& batch = owner.batch;
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    batch.token[i] = tokens[i];
-    batch.pos[i] = static_cast<llama_pos>(at + i);
-    batch.n_seq_id[i] = 1;
-    batch.seq_id[i][0] = 0;
-    batch.logits[i] = static_cast<std::int8_t>(wanted && i + 1 == tokens.size());
-  }
-  batch.n_tokens = static_cast<std::int32_t>(tokens.size());
-  return llama_decode(context, batch);
+// One llama_decode of tokens that follow what sequence 0 holds; logits of the last one.
+int decode(llama_context* context, std::span<const llama_token> tokens) {
+  std::vector<llama_token> own(tokens.begin(),
+                               tokens.end());  // a batch may change them, as far as its type says
+  return llama_decode(context, llama_batch_get_one(own.data(), static_cast<std::int32_t>(own.size())));
 }
 
 constexpr int kAborted = 2;  // llama_decode's answer
@@ -237,12 +188,6 @@ void remark(std::string_view line) {
 std::string time_text(double ms) {
   if (ms < 10) return fmt::format("{:.1f} ms", ms);
   return ms < 1000 ? fmt::format("{:.0f} ms", ms) : fmt::format("{:.2f} s", ms / 1000);
-}
-
-std::string grouped_text(std::uint64_t number) {
-  std::string text = fmt::format("{}", number);
-  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, 1, ',');
-  return text;
 }
 
 std::string prefill_text(const llamacpp::Prefilled& prefilled, std::size_t prompt_tokens, double ttft_ms) {
@@ -383,8 +328,8 @@ void LlamaModel::append_random(std::vector<llama_token>& tokens, std::uint32_t c
                                std::uint64_t seed) const {
   const auto most = static_cast<std::uint64_t>(
       std::max(llama_vocab_n_tokens(llama_model_get_vocab(get())), std::int32_t{1}));
-  for (std::uint32_t i = 0; i < count; ++i)
-    tokens.push_back(static_cast<llama_token>(next_random(seed) % most));
+  Prng random(seed);
+  for (std::uint32_t i = 0; i < count; ++i) tokens.push_back(static_cast<llama_token>(random.below(most)));
 }
 
 LlamaResult<std::vector<llama_token>> make_prompt(const LlamaModel& model, const LlamaArguments& arguments) {
@@ -481,7 +426,7 @@ LlamaResult<LlamaPrefill> prefill_plain(const LlamaContext& context, std::span<c
   const std::size_t most = llama_n_batch(context.get());
   for (std::size_t at = 0; at < prompt.size();) {
     const std::size_t count = std::min(most, prompt.size() - at);
-    const int code = decode(context.get(), prompt.subspan(at, count), at, at + count == prompt.size());
+    const int code = decode(context.get(), prompt.subspan(at, count));
     done.cancelled = code == kAborted;
     if (done.cancelled) return done;
     if (code != 0) return llama_refused(fmt::format("llama.cpp cannot compute the prompt (code {})", code));
@@ -504,15 +449,14 @@ LlamaResult<Answer> answer(const LlamaModel& model, const LlamaContext& context,
                            SteadyTime start) {
   Answer answer;
   answer.held.assign(prompt.begin(), prompt.end());
-  std::optional<Sha256> hash;
-  if (options.hash_logits) hash.emplace();
+  Sha256 hash;
   while (answer.ended.empty()) {
     const auto logits = logits_of(model, context);
     if (!logits) return tl::unexpected(logits.error());
     const auto best = std::max_element(logits->begin(), logits->end()) - logits->begin();
     const auto token = static_cast<llama_token>(best);
     if (answer.tokens.empty()) answer.ttft_ms = ms_since(start);
-    if (hash) hash->update(*logits);
+    if (options.hash_logits) hash.update(std::as_bytes(*logits));
     if (options.logits != nullptr) options.logits->emplace_back(logits->begin(), logits->end());
     answer.tokens.push_back(token);
     if (model.ends(token)) answer.ended = "end";
@@ -525,12 +469,14 @@ LlamaResult<Answer> answer(const LlamaModel& model, const LlamaContext& context,
     if (options.stop != nullptr && options.stop->load()) answer.ended = "stopped";
     if (!answer.ended.empty()) break;
     context.stop->heard = false;
-    const int code = decode(context.get(), std::span(&token, 1), answer.held.size(), true);
+    const int code = decode(context.get(), std::span(&token, 1));
     context.stop->heard = true;
     if (code != 0) return llama_refused(fmt::format("llama.cpp cannot compute a token (code {})", code));
     answer.held.push_back(token);
   }
-  if (hash) answer.logits_sha256 = hash->hex();
+  if (options.hash_logits)
+    for (const std::byte byte : hash.finish())
+      answer.logits_sha256 += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
   return answer;
 }
 

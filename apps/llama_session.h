@@ -98,6 +98,9 @@ LlamaResult<std::unique_ptr<llamacpp::ContextCache>> attach_cache(const LlamaMod
                                                                   const LlamaArguments& arguments,
                                                                   llamacpp::Mode mode);
 
+// That a program waits for another one which has the store.
+inline constexpr std::chrono::seconds kWaitForStore(5);
+
 // The store in `folder`. Held by another process for longer than `wait`: null, and `note` says by which.
 LlamaResult<std::shared_ptr<llamacpp::Store>> open_store(const LlamaArguments& arguments,
                                                          const std::string& folder,
@@ -138,8 +141,7 @@ LlamaResult<Answer> answer(const LlamaModel& model, const LlamaContext& context,
 
 // "restored 1,440 of 1,515 tokens (disk 1,440), computed 75; first token after 203 ms"
 std::string prefill_text(const llamacpp::Prefilled& prefilled, std::size_t prompt_tokens, double ttft_ms);
-std::string time_text(double ms);                // "203 ms", "7.49 s"
-std::string grouped_text(std::uint64_t number);  // "1,515"
+std::string time_text(double ms);  // "203 ms", "7.49 s"
 
 // Returns: whether all of it is in the file now.
 bool write_text(const std::string& path, const std::string& text);

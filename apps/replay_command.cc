@@ -201,11 +201,9 @@ class ProgressBar final {
     const auto now = std::chrono::steady_clock::now();
     if (!shown_ || (done != total_ && now - last_ < std::chrono::milliseconds(100))) return;
     last_ = now;
-    constexpr std::uint64_t kWidth = 40;
-    const auto filled = static_cast<std::size_t>(kWidth * done / total_);
     const std::string line =
-        fmt::format("\r[{:#<{}}{:.<{}}] {:>3} %  {} of {} requests  hit ratio {:.4f} ", "", filled, "",
-                    kWidth - filled, 100 * done / total_, grouped(done), grouped(total_), so_far.hit_ratio());
+        fmt::format("\r{}  {} of {} requests  hit ratio {:.4f} ", progress_bar(done, total_), grouped(done),
+                    grouped(total_), so_far.hit_ratio());
     std::fwrite(line.data(), 1, line.size(), stderr);
     if (done == total_) std::fputs("\r\033[K", stderr);
   }

@@ -106,9 +106,6 @@ Result<std::unique_ptr<ContextCache>> ContextCache::attach(llama_context* contex
   auto identity = make_identity(context, params, state.options, state.layout);
   if (!identity) return identity.status();
   state.identity = *std::move(identity);
-  state.full_identity =
-      state.identity.text() + fmt::format("page_tokens: {}\nmemory: {}\n", state.options.page_tokens,
-                                          sequence_kind_name(state.layout.kind));
   state.say(fmt::format("llama.cpp: {}, {} bytes a token, {} bytes a snapshot, {} mode",
                         sequence_kind_name(state.layout.kind), cache->token_bytes(), cache->snapshot_bytes(),
                         state.exact() ? "exact" : "fast"));
@@ -125,7 +122,10 @@ PlanInput ContextCache::State::plan(std::size_t prompt_tokens) const {
 
 Mode ContextCache::mode() const { return state_->options.mode; }
 SequenceKind ContextCache::sequence_kind() const { return state_->layout.kind; }
-std::string ContextCache::namespace_text() const { return state_->full_identity; }
+std::string ContextCache::namespace_text() const {
+  return state_->identity.text() + fmt::format("page_tokens: {}\nmemory: {}\n", state_->options.page_tokens,
+                                               sequence_kind_name(sequence_kind()));
+}
 std::uint64_t ContextCache::token_bytes() const { return state_->layout.attention.token_bytes(); }
 std::uint64_t ContextCache::snapshot_bytes() const { return state_->layout.snapshot_bytes(); }
 void ContextCache::forget(llama_seq_id sequence) { state_->sequences.erase(sequence); }
@@ -180,7 +180,7 @@ Status ContextCache::State::open_namespaces() {
   if (layout.kind != SequenceKind::kWhole) return {};
   view.scheme = "tiercel llama.cpp state pieces";
   view.scheme_algorithm = "sha256";
-  view.scheme_encoding = "key of the prefix, u32 number of the piece";
+  view.scheme_encoding = "key of the prefix, u32 number of the piece, SHA-256 of the state";
   auto external = session.open_namespace(form, view);
   if (!external) return external.status();
   pieces = *std::move(external);

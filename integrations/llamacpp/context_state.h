@@ -92,7 +92,6 @@ struct ContextCache::State {
   bool own_cells = false;  // each sequence has some
   ModelLayout layout;
   Identity identity;
-  std::string full_identity;  // text
   std::map<llama_seq_id, SequenceMemory> sequences;
   Buffer state_bytes, record_bytes;
 

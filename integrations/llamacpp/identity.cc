@@ -90,9 +90,7 @@ Result<Identity> make_identity(llama_context* context, const llama_context_param
     identity.other.emplace_back("micro_batch", fmt::format("{}", llama_n_ubatch(context)));
   }
   // A tenant's name is a secret: whoever knows it can ask for its prompts.
-  if (!options.tenant.empty())
-    identity.tenant =
-        hex(sha256({reinterpret_cast<const std::uint8_t*>(options.tenant.data()), options.tenant.size()}));
+  if (!options.tenant.empty()) identity.tenant = hex(sha256(options.tenant));
   for (const auto& [name, value] : options.other) identity.other.emplace_back("user." + name, value);
   return identity;
 }

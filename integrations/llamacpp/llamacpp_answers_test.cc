@@ -31,7 +31,6 @@ TEST(LlamaAnswers, TheFirstBitThatDiffersIsNamed) {
 }
 
 TEST(LlamaAnswers, ATokenFarBackChangesThemAndTheSameTextDoesNot) {
-  if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
   for (const char* name : kTinyModels) {
     Plain& plain = plain_of(tiny_model_path(name));
     const Text text = text_of(tiny_model(name), 1, 600);
@@ -48,7 +47,6 @@ TEST(LlamaAnswers, ATokenFarBackChangesThemAndTheSameTextDoesNot) {
 
 // Why exact mode keeps to multiples of 64: the pieces count.
 TEST(LlamaAnswers, OtherPiecesAreOtherBitsInModelsWithAttention) {
-  if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
   Plain& plain = plain_of(tiny_model_path("llama"));
   const Text text = text_of(tiny_model("llama"), 1, 300);
   EXPECT_TRUE(same_bits(plain.in_pieces(text, {300}), plain.in_pieces(text, {128, 64, 108})));

@@ -19,9 +19,6 @@ constexpr Expected kRestored[] = {{96, 64}, {320, 320}, {688, 640}};
 
 class LlamaBranches : public testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
-  }
   Engine engine(Mode mode, const Folder& folder) const {
     Engine made = attach_tiny(GetParam(), {.sequences = 4}, mode);
     EXPECT_TRUE(made.cache->use(open_store(folder.store())).ok());
@@ -31,7 +28,6 @@ class LlamaBranches : public testing::TestWithParam<const char*> {
 
 // The trunk, three branches off it, and the first one again.
 TEST_P(LlamaBranches, EachRestoresWhatItSharesAndSaysWhatPlainLlamaSays) {
-  if (std::string(GetParam()) == "llama_swa96") GTEST_SKIP() << "exact mode is refused; see LlamaWindow";
   const Folder folder;
   Engine four = engine(Mode::kExact, folder);
   const bool pages_only = four.cache->sequence_kind() == SequenceKind::kAttention;
@@ -49,7 +45,6 @@ TEST_P(LlamaBranches, EachRestoresWhatItSharesAndSaysWhatPlainLlamaSays) {
 }
 
 TEST_P(LlamaBranches, ASecondQuestionOverTheSameTextFindsASnapshotAtTheBranch) {
-  if (std::string(GetParam()) == "llama_swa96") GTEST_SKIP() << "exact mode is refused; see LlamaWindow";
   const Folder folder;
   Engine four = engine(Mode::kExact, folder);
   for (const std::uint64_t question : {1U, 2U, 3U, 4U})
@@ -58,7 +53,9 @@ TEST_P(LlamaBranches, ASecondQuestionOverTheSameTextFindsASnapshotAtTheBranch) {
   EXPECT_EQ(fifth.prefilled.restored.tokens, 320U) << "the store saw this branch four times";
 }
 
-TEST_P(LlamaBranches, FastModeComputesWhatIsNewWithTheSamePieces) {
+class LlamaFastBranches : public LlamaBranches {};
+
+TEST_P(LlamaFastBranches, FastModeComputesWhatIsNewWithTheSamePieces) {
   const Folder folder;
   Engine four = engine(Mode::kFast, folder);
   const bool pages_only = four.cache->sequence_kind() == SequenceKind::kAttention;
@@ -79,8 +76,9 @@ TEST_P(LlamaBranches, FastModeComputesWhatIsNewWithTheSamePieces) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, LlamaBranches, testing::ValuesIn(kTinyModels),
-                         [](const auto& each) { return std::string(each.param); });
+std::string name_of(const testing::TestParamInfo<const char*>& each) { return each.param; }
+INSTANTIATE_TEST_SUITE_P(Each, LlamaBranches, testing::ValuesIn(kExactModels), name_of);
+INSTANTIATE_TEST_SUITE_P(Each, LlamaFastBranches, testing::ValuesIn(kTinyModels), name_of);
 
 }  // namespace
 }  // namespace tiercel::llamacpp

@@ -18,9 +18,6 @@ struct Patience {
 
 class LlamaCancel : public testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
-  }
   static Mode mode() { return std::string(GetParam()) == "llama_swa96" ? Mode::kFast : Mode::kExact; }
 };
 

@@ -32,7 +32,6 @@ std::string name_of(const testing::TestParamInfo<Kind>& each) {
 class LlamaDamage : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
-    if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
     engine_ =
         std::make_unique<Engine>(attach_tiny(GetParam().model, {}, Mode::kExact, [](ContextOptions& options) {
           options.opaque = GetParam().whole;
@@ -153,9 +152,10 @@ TEST_P(LlamaDamage, AWholeRecordIsGone) {
   }
 }
 
-TEST_P(LlamaDamage, EverySnapshotIsGoneAndNoPageIs) {
-  if (engine_->cache->sequence_kind() != SequenceKind::kAttentionAndTail)
-    GTEST_SKIP() << "this model has not both";
+class LlamaSnapshotDamage : public LlamaDamage {};
+
+TEST_P(LlamaSnapshotDamage, EverySnapshotIsGoneAndNoPageIs) {
+  ASSERT_EQ(engine_->cache->sequence_kind(), SequenceKind::kAttentionAndTail);
   EXPECT_EQ(restored_after([&](const LogFile& log) {
               for (const DiskRecord& record : records_)
                 if (is_snapshot(record)) log.flip(record.at + record.header_bytes + 9, 0);
@@ -191,14 +191,13 @@ TEST_P(LlamaDamage, BothSuperblocks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, LlamaDamage, testing::ValuesIn(kKinds), name_of);
+INSTANTIATE_TEST_SUITE_P(Each, LlamaSnapshotDamage,
+                         testing::Values(Kind{"llama_swa", false}, Kind{"lfm2", false}), name_of);
 
 // ---- missing in the store that is in use ----
 
 class LlamaMissing : public testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
-  }
 };
 
 TEST_P(LlamaMissing, APageRemovedInTheMiddleEndsThePrefixThere) {

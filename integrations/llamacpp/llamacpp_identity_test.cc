@@ -18,7 +18,6 @@ constexpr Shape kBase{};
 class LlamaIdentity : public testing::Test {
  protected:
   void SetUp() override {
-    if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
     path_ = tiny_model_path("llama");
     store_ = open_store(folder_.store());
     ASSERT_NE(store_, nullptr);
@@ -102,6 +101,16 @@ TEST_F(LlamaIdentity, BasesOfRope) {
   EXPECT_EQ(right_turn(other, 0, prompt_of(other)).prefilled.restored.tokens, 0U);
   EXPECT_EQ(right_turn(first, 0, prompt_of(first)).prefilled.restored.tokens, first.longest(kSaved));
   EXPECT_EQ(first_difference(first, other).rfind("rope", 0), 0U) << first_difference(first, other);
+}
+
+// What nobody names separates, too: here the file that is named is not the one that was loaded.
+TEST_F(LlamaIdentity, WeightsThatAreNotThoseOfTheNamedFile) {
+  Engine first = engine(path_, kBase, Mode::kExact);
+  const auto named = [&](ContextOptions& options) { options.model_files = {path_}; };
+  Engine other = engine(tiny_model_path("llama_b"), kBase, Mode::kExact, named);
+  right_turn(first, 0, prompt_of(first));
+  EXPECT_EQ(right_turn(other, 0, prompt_of(other)).prefilled.restored.tokens, 0U);
+  EXPECT_EQ(first_difference(first, other).rfind("probe", 0), 0U) << first_difference(first, other);
 }
 
 TEST_F(LlamaIdentity, WithoutFlashAttention) { expect_apart({.flash = false}, "transposed"); }

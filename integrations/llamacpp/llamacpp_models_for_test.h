@@ -19,6 +19,9 @@ using Text = std::vector<llama_token>;
 
 inline constexpr std::array kTinyModels = {"llama", "llama_swa", "llama_swa96",    "mamba",
                                            "lfm2",  "lfm2_swa",  "granite_hybrid", "mla"};
+// Without the one that exact mode refuses: its window is no multiple of a tile (LlamaWindow).
+inline constexpr std::array kExactModels = {"llama",    "llama_swa",      "mamba", "lfm2",
+                                            "lfm2_swa", "granite_hybrid", "mla"};
 
 // What a test chooses of a context.
 struct Shape {

@@ -27,7 +27,6 @@ std::string open_line(const Folder& folder, std::uint64_t wait_ns = 60'000'000'0
 class LlamaProcess : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
     path_ = tiny_model_path(GetParam());
     // Exact mode is refused for this one: its window is no multiple of a tile.
     mode_ = std::string(GetParam()) == "llama_swa96" ? Mode::kFast : Mode::kExact;

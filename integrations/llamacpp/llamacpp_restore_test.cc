@@ -40,19 +40,8 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
          (std::get<1>(info.param) == Mode::kExact ? "_exact" : "_fast");
 }
 
-// Exact mode is refused for this one: its window is no multiple of a tile.
-bool left_out(const char* model, Mode mode) {
-  return mode == Mode::kExact && std::string(model) == "llama_swa96";
-}
-
 class LlamaRestore : public testing::TestWithParam<Case> {
  protected:
-  void SetUp() override {
-    if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
-    if (left_out(model(), mode()))
-      GTEST_SKIP() << "exact mode is refused; see LlamaWindow; " << std::size(kLengths)
-                   << " lengths left out";
-  }
   const char* model() const { return std::get<0>(GetParam()); }
   Mode mode() const { return std::get<1>(GetParam()); }
   Engine engine(const Shape& shape, const std::shared_ptr<Store>& store) const {
@@ -205,9 +194,11 @@ TEST_P(LlamaRestore, AStoreThatWasClosedAndOpenedAgain) {
   EXPECT_EQ(again->host_tokens + again->disk_tokens, again->tokens);
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, LlamaRestore,
-                         testing::Combine(testing::ValuesIn(kTinyModels),
-                                          testing::Values(Mode::kExact, Mode::kFast)),
+INSTANTIATE_TEST_SUITE_P(Exact, LlamaRestore,
+                         testing::Combine(testing::ValuesIn(kExactModels), testing::Values(Mode::kExact)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Fast, LlamaRestore,
+                         testing::Combine(testing::ValuesIn(kTinyModels), testing::Values(Mode::kFast)),
                          name_of);
 
 // ---- what only fast mode saves ----
@@ -248,7 +239,6 @@ void generate_and_restore(Engine& engine) {
 }
 
 TEST(LlamaRestoreGenerated, WhatWasGeneratedIsRestoredInFastModeToTheSameBits) {
-  if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
   for (const char* name : kTinyModels) {
     SCOPED_TRACE(name);
     const Folder folder;
@@ -259,7 +249,6 @@ TEST(LlamaRestoreGenerated, WhatWasGeneratedIsRestoredInFastModeToTheSameBits) {
 }
 
 TEST(LlamaRestoreGenerated, WhatWasGeneratedIsPassedOverInExactMode) {
-  if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
   const Folder folder;
   Engine engine = attach_tiny("llama", kFour, Mode::kExact);
   ASSERT_TRUE(engine.cache->use(open_store(folder.store())).ok());
@@ -279,7 +268,6 @@ TEST(LlamaRestoreGenerated, WhatWasGeneratedIsPassedOverInExactMode) {
 
 // Room that another sequence left is used again: later positions stand in earlier cells.
 TEST(LlamaRestoreGenerated, CellsThatStandInAnotherOrderThanPositions) {
-  if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
   for (const char* name : {"llama", "mla", "lfm2", "granite_hybrid"}) {
     SCOPED_TRACE(name);
     const Folder folder;
@@ -302,7 +290,6 @@ TEST(LlamaRestoreGenerated, CellsThatStandInAnotherOrderThanPositions) {
 }
 
 TEST(LlamaRestoreGenerated, PagesAndMicroBatchesOfOtherSizes) {
-  if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
   for (const std::uint32_t page : {16U, 32U, 64U}) {
     for (const std::uint32_t micro_batch : {128U, 256U, 512U}) {
       SCOPED_TRACE("pages of " + std::to_string(page) + ", micro-batches of " + std::to_string(micro_batch));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "llamacpp_bed_for_test.h"
+#include "llamacpp_disk_for_test.h"
 
 namespace tiercel::llamacpp {
 namespace {
@@ -17,9 +18,6 @@ void empty(const Engine& engine, llama_seq_id sequence) {
 
 class LlamaWhole : public testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
-  }
   static Engine engine(const Shape& shape, Mode mode, const std::shared_ptr<Store>& store) {
     Engine made =
         attach_tiny(GetParam(), shape, mode, [](ContextOptions& options) { options.opaque = true; });
@@ -30,8 +28,9 @@ class LlamaWhole : public testing::TestWithParam<const char*> {
   static bool exact_is_refused() { return std::string(GetParam()) == "llama_swa96"; }
 };
 
-TEST_P(LlamaWhole, ExactModeRestoresTheLongestLengthOfTheSamePrompt) {
-  if (exact_is_refused()) GTEST_SKIP() << "exact mode is refused; see LlamaWindow";
+class LlamaExactWhole : public LlamaWhole {};
+
+TEST_P(LlamaExactWhole, ExactModeRestoresTheLongestLengthOfTheSamePrompt) {
   const Folder folder;
   Engine four = engine({.sequences = 4}, Mode::kExact, open_store(folder.store()));
   for (const std::uint32_t length : kLengths) {
@@ -78,16 +77,45 @@ TEST_P(LlamaWhole, InAnotherContextAndAfterTheStoreWasReopened) {
   right_turn(four, 3, prompt);
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, LlamaWhole, testing::ValuesIn(kTinyModels),
-                         [](const auto& each) { return std::string(each.param); });
+// Two states of one prefix, of other bits, as fast mode may compute them. What has lost a piece must go
+// before the other one can be stored, and no piece of one comes back with a piece of the other.
+TEST(LlamaWholePieces, AStateThatLostAPieceMakesRoomForAnother) {
+  const Folder folder;
+  StoreOptions options = store_options(folder.store());
+  options.cache_bytes = 32 * kMiB;
+  const auto engine_of = [](std::uint32_t micro_batch) {
+    return attach_tiny("llama", {.tokens = 4096, .micro_batch = micro_batch}, Mode::kFast,
+                       [](ContextOptions& chosen) { chosen.opaque = true; });
+  };
+  Engine tiles = engine_of(512), rows = engine_of(32);
+  ASSERT_EQ(tiles.cache->namespace_text(), rows.cache->namespace_text()) << "the point of this test";
+  const Text prompt = text_of(tiles.model(), 1, 2500);
+  {
+    const auto store = open_store(options);
+    ASSERT_TRUE(tiles.cache->use(store).ok());
+    turn(tiles, 0, prompt);
+    ASSERT_TRUE(store->close().ok());
+  }
+  const LogFile log(folder.store());
+  const std::vector<DiskRecord> records = log.records();
+  ASSERT_EQ(records.size(), 2U) << "pieces of one state";
+  log.flip(records[1].at + records[1].header_bytes + 1000, 3);
+  ASSERT_TRUE(rows.cache->use(open_store(options)).ok());
+  const Turn computed = turn(rows, 0, prompt);
+  EXPECT_EQ(computed.prefilled.restored.tokens, 0U);
+  const Turn restored = turn(rows, 0, prompt);
+  EXPECT_EQ(restored.prefilled.restored.tokens, rows.longest(prompt.size()));
+  EXPECT_TRUE(same_bits(computed.answer, restored.answer)) << "the end was computed in the same calls";
+}
+
+std::string name_of(const testing::TestParamInfo<const char*>& each) { return each.param; }
+INSTANTIATE_TEST_SUITE_P(Each, LlamaWhole, testing::ValuesIn(kTinyModels), name_of);
+INSTANTIATE_TEST_SUITE_P(Each, LlamaExactWhole, testing::ValuesIn(kExactModels), name_of);
 
 // ---- snapshots ----
 
 class LlamaSnapshots : public testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
-  }
 };
 
 // Ends of all calls but the last.

@@ -42,7 +42,6 @@ TEST(LlamaStore, OneAtATimeAlsoInOneProcess) {
 }
 
 TEST(LlamaStore, TheSizeOfAnOldOneIsKeptAndAnotherIsRefused) {
-  if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
   const Folder folder;
   StoreOptions options = store_options(folder.store());
   Engine engine = attach_tiny("llama", {}, Mode::kExact);
@@ -74,7 +73,6 @@ TEST(LlamaStore, PathsThatAreNoFolder) {
 }
 
 TEST(LlamaStore, WhatWasFlushedIsThereAfterItWasClosed) {
-  if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
   const Folder folder;
   Engine engine = attach_tiny("lfm2", {}, Mode::kExact);
   const Text prompt = text_of(engine.model(), 1, 400);

@@ -13,15 +13,40 @@ constexpr Shape kRing{.tokens = 2048, .full_window = false};
 
 class LlamaWindow : public testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    if (const std::string why = models_missing(); !why.empty()) GTEST_SKIP() << why;
-  }
 };
 
 TEST_P(LlamaWindow, ExactModeRefusesARing) {
   const Status refusal = attach_refusal(tiny_model_path(GetParam()), kRing, Mode::kExact);
   EXPECT_EQ(refusal.code, TIERCEL_INVALID_ARGUMENT);
   EXPECT_NE(refusal.message.find("swa_full"), std::string::npos) << "what to do: " << refusal.message;
+}
+
+// A restored window has fewer cells than the plain run's; among several threads they are divided elsewhere.
+TEST_P(LlamaWindow, ExactModeWantsOneThread) {
+  llama_context_params params = Shape{}.params();
+  params.n_threads = 2;
+  const Context context = make_context(tiny_model(GetParam()), params);
+  ContextOptions options;
+  options.model_files = {tiny_model_path(GetParam())};
+  options.mode = Mode::kExact;
+  const auto refused = ContextCache::attach(context.get(), params, options);
+  EXPECT_EQ(refused.status().code, TIERCEL_INVALID_ARGUMENT);
+  EXPECT_NE(refused.status().message.find("n_threads"), std::string::npos) << refused.status().message;
+}
+
+TEST(LlamaWindowThreads, ThoseThatAreSetLaterEndRestoring) {
+  const Folder folder;
+  Engine engine = attach_tiny("llama_swa", {}, Mode::kExact);
+  ASSERT_TRUE(engine.cache->use(open_store(folder.store())).ok());
+  const Text prompt = text_of(engine.model(), 1, 400);
+  right_turn(engine, 0, prompt);
+  llama_set_n_threads(engine.context.get(), 2, 2);
+  const auto restored = engine.cache->restore(0, prompt);
+  ASSERT_TRUE(restored.ok());
+  EXPECT_EQ(restored->tokens, 0U);
+  EXPECT_NE(restored->note.find("n_threads"), std::string::npos) << restored->note;
+  llama_set_n_threads(engine.context.get(), 1, 1);
+  EXPECT_EQ(right_turn(engine, 0, prompt).prefilled.restored.tokens, engine.longest(400));
 }
 
 // With 64 rows and more the cells' places count. Restored window cells stand at the start.

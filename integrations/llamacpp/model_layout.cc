@@ -114,21 +114,20 @@ std::string understand(const llama_model* model, const TwoStates& states, ModelL
 // Rows and tail without what names the sequence and the streams: these differ between contexts that may
 // share.
 std::string fingerprint(const TwoStates& states, const ModelLayout& layout) {
-  std::vector<View> parts;
+  Sha256 hash;
   const View full = states.full;
   std::size_t rest = kSequenceHeaderBytes;
   if (layout.has_attention) {
     const auto base = parse_attention(full, rest, layout.version, layout.has_values);
-    if (!base) return "";
+    if (!base) return "";  // it was understood a moment ago
     for (std::size_t i = 0; i < base->key_rows.size(); ++i)
-      parts.push_back(full.subspan(base->key_rows[i], 2 * layout.attention.keys[i].row_bytes));
+      hash.update(full.subspan(base->key_rows[i], 2 * layout.attention.keys[i].row_bytes));
     for (std::size_t i = 0; i < base->value_rows.size(); ++i)
-      parts.push_back(full.subspan(base->value_rows[i], 2 * layout.attention.values[i].row_bytes));
+      hash.update(full.subspan(base->value_rows[i], 2 * layout.attention.values[i].row_bytes));
     rest = base->end;
   }
-  const auto tail = pack_tail(layout, full.subspan(rest));
-  if (tail) parts.push_back(*tail);
-  return hex(sha256(parts));
+  if (const auto tail = pack_tail(layout, full.subspan(rest))) hash.update(*tail);
+  return hex(hash.finish());
 }
 
 // ---- the spec ----

@@ -15,9 +15,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "sha256.h"
 
 namespace tiercel::llamacpp {
 namespace {
@@ -69,51 +70,21 @@ Result<Identity> identify(const File& file, const std::string& path) {
                   nanoseconds(is.st_mtim), nanoseconds(is.st_ctim)};
 }
 
-// ---- the hash ----
-
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new()) {
-    ok_ = context_ != nullptr && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1;
-  }
-  void update(const void* data, std::size_t size) {
-    ok_ = ok_ && EVP_DigestUpdate(context_.get(), data, size) == 1;
-  }
-  // Empty: OpenSSL has no SHA-256 or no memory.
-  std::string finish() {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned int size = 0;
-    std::string digits;
-    if (!ok_ || EVP_DigestFinal_ex(context_.get(), digest, &size) != 1) return digits;
-    for (unsigned int i = 0; i < size; ++i) fmt::format_to(std::back_inserter(digits), "{:02x}", digest[i]);
-    return digits;
-  }
-
- private:
-  struct Free {
-    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
-  };
-  std::unique_ptr<EVP_MD_CTX, Free> context_;
-  bool ok_ = false;
-};
-
 // Of all that can be read; `bytes`: how much that was.
 Result<std::string> hash_content(const File& file, const std::string& path, const ReadProgress& progress,
                                  std::uint64_t& bytes) {
-  std::vector<unsigned char> piece(kReadBytes);
+  std::vector<std::uint8_t> piece(kReadBytes);
   Sha256 hash;
   for (;;) {
     const ssize_t got = ::read(file.get(), piece.data(), piece.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return io_error(path, reason(errno));
     if (got == 0) break;
-    hash.update(piece.data(), static_cast<std::size_t>(got));
+    hash.update(std::span(piece).first(static_cast<std::size_t>(got)));
     bytes += static_cast<std::uint64_t>(got);
     if (progress) progress(path, bytes);
   }
-  std::string digits = hash.finish();
-  if (digits.size() != kHashDigits) return io_error(path, "OpenSSL gives no SHA-256");
-  return digits;
+  return hex(hash.finish());
 }
 
 // ---- what is remembered ----
@@ -223,11 +194,7 @@ Result<std::string> weights_revision(std::span<const std::string> paths, const R
     if (paths.size() == 1) return file->hash;
     text += fmt::format("{} {}\n", file->size, file->hash);
   }
-  Sha256 hash;
-  hash.update(text.data(), text.size());
-  std::string digits = hash.finish();
-  if (digits.size() != kHashDigits) return io_error(paths[0], "OpenSSL gives no SHA-256");
-  return digits;
+  return hex(sha256(text));
 }
 
 }  // namespace tiercel::llamacpp
