@@ -194,6 +194,28 @@ def disk_removals(case):
     return {"bytes": (struct.pack("<IQ", len(case["spaces"]), len(case["pages"])) + spaces + pages).hex()}
 
 
+def tagged(tag, *parts):
+    return hashlib.sha256(tag.encode() + b"\0" + b"".join(parts)).digest()
+
+
+def remote_object(case):
+    given = case
+    space = tagged("tiercel.object_space", *(bytes.fromhex(given[part]) for part in ("root", "form", "form_marker", "namespace_marker")))
+    header = (b"TIERCOBJ" + struct.pack("<HHHH", 1, 128, given["bundle"], given["shard"]) + space + bytes.fromhex(given["key"]) +
+              struct.pack("<IIQQ", given["pages"], 0, given["bytes"], int(given["computation"], 16)) + bytes(36))
+    return {"name": f"t1.{space[:16].hex()}.{given['key']}.b{given['bundle']}.n{given['pages']}.s{given['shard']}",
+            "header": (header + u32(crc32c(header))).hex()}
+
+
+def remote_marker(case):
+    given = case
+    root, form = bytes.fromhex(given["root"]), bytes.fromhex(given["form"])
+    marker = b"TIERCMRK" + struct.pack("<H", 1) + bytes(6) + bytes.fromhex(given["number"]) + bytes(28)
+    return {"form_name": "t1.marker." + tagged("tiercel.form_marker", form)[:16].hex(),
+            "namespace_name": "t1.marker." + tagged("tiercel.namespace_marker", root, form)[:16].hex(),
+            "bytes": (marker + u32(crc32c(marker))).hex()}
+
+
 def identity(case):
     lines = identity_lines(case["identity"], True)
     return {"text": lines.splitlines(), "root": hashlib.sha256(identity_lines(case["identity"], False).encode()).hexdigest()}
@@ -204,7 +226,8 @@ def form(case):
 
 
 COMPUTE = {"identity": identity, "form": form, "chain": chain, "external": external, "probe": probe, "record": record,
-           "arena": arena, "disk_superblock": disk_superblock, "disk_region": disk_region, "disk_image": disk_image,
+           "arena": arena, "remote_object": remote_object, "remote_marker": remote_marker,
+           "disk_superblock": disk_superblock, "disk_region": disk_region, "disk_image": disk_image,
            "disk_segment": disk_segment, "disk_footer": disk_footer, "disk_index_entry": disk_index_entry, "disk_name": disk_name,
            "disk_catalogue": disk_catalogue, "disk_removals": disk_removals}
 

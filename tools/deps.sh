@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing, and nothing else. Usage: tools/deps.sh build | test
-# `build` is what compiling and running needs; `test` adds the second compiler, sanitizers and lint.
+# Installs the Debian packages that are missing, and nothing else. Usage: tools/deps.sh build | connectors | test
+# `build` is what compiling and running needs; `connectors` is what the libraries of connectors/ need (tools/connectors.sh);
+# `test` is both, the second compiler, sanitizers and lint, and servers that tests start.
 # Says nothing and takes no time when nothing is missing. Works as root or through sudo.
 set -euo pipefail
 
 build=(g++-12 cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libexpected-dev libxxhash-dev liburing-dev
   libssl-dev libgtest-dev libgmock-dev librapidcheck-dev ccache python3 python3-venv)
-test=(clang-16 clang-tidy-16 clang-format-16 libclang-rt-16-dev llvm-16 git)
+connectors=(python3 python3-venv libibverbs1 libnuma1 libcurl4)
+# redis-tools has the server in it (tests/connectors_valkey.py) and, unlike the package of that name, starts no service.
+test=(clang-16 clang-tidy-16 clang-format-16 libclang-rt-16-dev llvm-16 git redis-tools openssl)
 
 case "${1:-build}" in
   build) wanted=("${build[@]}") ;;
-  test) wanted=("${build[@]}" "${test[@]}") ;;
-  *) echo "deps: '$1' is not a set of packages; use build or test" >&2; exit 2 ;;
+  connectors) wanted=("${connectors[@]}") ;;
+  test) wanted=("${build[@]}" "${connectors[@]}" "${test[@]}") ;;
+  *) echo "deps: '$1' is not a set of packages; use build, connectors or test" >&2; exit 2 ;;
 esac
 
 give_up() {

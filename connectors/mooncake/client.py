@@ -1,0 +1,242 @@
+"""Mooncake's client library as a back end. What it does not check is checked before, what it does not bound is bounded around it.
+
+The library (0.3.13) ends the process on most calls before a successful setup and after close, believes every pointer, fills only one
+buffer of a name that a batch has twice, and spends more than four seconds on each call while the master is dead. So: nothing is
+called before setup has answered 0; pointers come from checked pieces; the base sends no name twice (distinct_names); after the first
+answer that the master is gone a breaker answers, and asks on a thread of its own.
+
+With tcp the shared memory is not registered: transfers do without, and a registered range can be read and written by whoever reaches
+the client's data port, which listens on all addresses. With rdma there is no other way, and all of it is registered once.
+"""
+
+import importlib
+import threading
+from collections import Counter
+
+from breaker import Breaker
+from log import bound_standard_error
+from memory import Bounce, scratch
+from settings import Settings
+from tiercel_connector import BackEnd, Down, Status, StoreError
+
+PACKAGE = "mooncake-transfer-engine-non-cuda"
+PROBE = "tiercel.probe"  # never stored: asking for what is absent grants no lease
+CALL_BYTES = 64 << 20  # between calls a batch's deadline is looked at
+RESULT_MAX = (1 << 31) - 1  # the multi-buffer calls answer with 32 bits
+DOWN_CODES = (-900, -901)  # the master does not answer; does not answer in time
+STATUSES = {
+    -1: Status.FAILED,  # a dummy client's word for every error of a look-up
+    -200: Status.NO_ROOM, -1700: Status.NO_ROOM, -1701: Status.NO_ROOM, -1702: Status.NO_ROOM,  # the cluster's memory; a tenant's share
+    -600: Status.INVALID,
+    -703: Status.ABSENT,  # still being written
+    -704: Status.ABSENT,
+    -706: Status.FAILED, -707: Status.FAILED, -708: Status.FAILED, -714: Status.FAILED,  # leased, its lease is over, being copied, in use
+    -800: Status.FAILED,  # the peer that has it, or was to have it: its own affair, and the master's
+    -900: Status.DOWN, -901: Status.DOWN,
+}
+
+
+class Mooncake(BackEnd):
+    distinct_names = True
+
+    def __init__(self, make_store=None):
+        """`make_store`: for tests, makes what stands in for the library's class."""
+        self._make_store = make_store or library_store
+        self._store = self._bounce = self._breaker = None
+        self._codes, self._lock = Counter(), threading.Lock()
+
+    def open(self, options):
+        self._settings = settings = Settings(options)
+        settings.prepare_environment()
+        if self._make_store is library_store:
+            bound_standard_error()
+        store = self._make_store()
+        settings.refuse_unreachable()
+        code = self._set_up(store)
+        if code != 0:
+            raise Down(f"Mooncake's set-up answers {code}: is {self._where()} a {'mooncake_client' if settings.standalone_storage else 'master'}"
+                       f" that answers, of {PACKAGE} in the version that is installed here, with metadata server '{settings.metadata_server}'?")
+        self._store = store
+        if settings.standalone_storage:
+            self.copies = True
+            self._bounce = Bounce(store, settings.bounce_bytes, self.workers)
+        elif settings.protocol == "rdma":
+            for region in self.regions:
+                if (code := store.register_buffer(region.address, region.bytes)) != 0:
+                    raise StoreError(f"the shared memory ({region.bytes} bytes) cannot be registered for rdma: {code}")
+        self._breaker = Breaker(self._probe, settings.probe_s)
+
+    def _set_up(self, store):
+        settings = self._settings
+        if settings.standalone_storage:
+            return store.setup_dummy(settings.bounce_bytes, settings.local_buffer_size, settings.client_server_address)
+        tenant = {} if settings.tenant_id == "default" else {"tenant_id": settings.tenant_id}
+        return store.setup(settings.local_hostname, settings.metadata_server, settings.global_segment_size, settings.local_buffer_size,
+                           settings.protocol, settings.device_name, settings.master_server_address, **tenant)
+
+    def close(self):
+        # Unmounts what is lent at once; without it the master sends others there for `client_ttl` more. Not under a probe.
+        if self._breaker.end(1.0):
+            self._store.close()
+
+    # ---- verbs ----
+
+    def exists(self, names, limit):
+        """Grants each object that is there a lease, as every look-up of Mooncake's does; sizes would cost another, and are not asked for."""
+        codes = self._call("batch_is_exist", names)
+        return [((Status.OK, Status.ABSENT)[code == 0] if code >= 0 else self._status(code), 0) for code in codes]
+
+    def get(self, items, limit):
+        return self._in_calls(items, limit, self._get_bounced if self._bounce else self._get)
+
+    def put(self, items, replace, limit):
+        if self._bounce:
+            return self._in_calls(items, limit, lambda some, limit: self._put_bounced(some, replace, limit))
+        return self._in_calls(items, limit, self._replace if replace else self._put)
+
+    def remove(self, names, limit):
+        # Without force an object that was looked at in the last ten seconds stays.
+        return [self._status(code) if code else Status.OK for code in self._call("batch_remove", names, True)]
+
+    def stats(self):
+        with self._lock:
+            codes = {str(code): count for code, count in sorted(self._codes.items())[:40]}
+        return {"at": self._where(), "dummy": bool(self._bounce), "protocol": self._settings.protocol,
+                "lent_bytes": 0 if self._bounce else self._settings.global_segment_size, "codes": codes,
+                "breaker": self._breaker.why() or "", "breaker_trips": self._breaker.trips, "probes": self._breaker.probes,
+                "bounce_copied_bytes": self._bounce.copied if self._bounce else 0}
+
+    # ---- straight between the shared memory and the network ----
+
+    def _get(self, items, limit):
+        names, addresses, lengths = [item.name for item in items], [item.addresses() for item in items], [item.lengths() for item in items]
+        if all(len(own) == 1 for own in addresses):
+            codes = self._call("batch_get_into", names, [own[0] for own in addresses], [own[0] for own in lengths])
+        else:
+            codes = self._call("batch_get_into_multi_buffers", names, addresses, lengths)
+        return [self._got(item, code) for item, code in zip(items, codes)]
+
+    def _put(self, items, limit):
+        names, addresses, lengths = [item.name for item in items], [item.addresses() for item in items], [item.lengths() for item in items]
+        if all(len(own) == 1 for own in addresses):
+            codes = self._call("batch_put_from", names, [own[0] for own in addresses], [own[0] for own in lengths])
+        else:
+            codes = self._call("batch_put_from_multi_buffers", names, addresses, lengths)
+        return [self._status(code) if code else Status.OK for code in codes]
+
+    def _replace(self, items, limit):
+        """There is no multi-buffer form of it: an object in pieces is gathered first."""
+        statuses = []
+        for item in items:
+            if len(item.pieces) == 1:
+                code, = self._call("batch_upsert_from", [item.name], item.addresses(), item.lengths())
+            else:
+                with scratch(item.bytes, self._store, self._settings.protocol == "rdma") as (address, view):
+                    _gather(item, view)
+                    code, = self._call("batch_upsert_from", [item.name], [address], [item.bytes])
+            statuses.append(self._status(code) if code else Status.OK)
+        return statuses
+
+    # ---- through the bounce block ----
+
+    def _get_bounced(self, items, limit):
+        with self._bounce.slice() as (address, view):
+            places = _places(items)
+            codes = self._call("batch_get_into", [item.name for item in items], [address + at for at in places], [item.bytes for item in items])
+            statuses = [self._got(item, code) for item, code in zip(items, codes)]
+            with limit.memory():
+                for item, at, status in zip(items, places, statuses):
+                    if status == Status.OK:
+                        item.fill(view[at:at + item.bytes])
+                        self._bounce.count(item.bytes)
+        return statuses
+
+    def _put_bounced(self, items, replace, limit):
+        with self._bounce.slice() as (address, view):
+            places = _places(items)
+            with limit.memory():
+                for item, at in zip(items, places):
+                    _gather(item, view[at:])
+                    self._bounce.count(item.bytes)
+            codes = self._call("batch_upsert_from" if replace else "batch_put_from", [item.name for item in items],
+                               [address + at for at in places], [item.bytes for item in items])
+        return [self._status(code) if code else Status.OK for code in codes]
+
+    # ---- calls ----
+
+    def _in_calls(self, items, limit, perform):
+        """`perform` for as many items at a time as one call may have bytes. Returns statuses."""
+        most = min(CALL_BYTES, self._bounce.slice_bytes) if self._bounce else CALL_BYTES
+        statuses, at = [], 0
+        while at < len(items):
+            if ended := limit.ended():
+                return statuses + [ended] * (len(items) - at)
+            if items[at].bytes > (self._bounce.slice_bytes if self._bounce else RESULT_MAX):
+                statuses.append(Status.TOO_LARGE)
+                at += 1
+                continue
+            end, room = at + 1, most - items[at].bytes
+            while end < len(items) and items[end].bytes <= room:
+                room -= items[end].bytes
+                end += 1
+            statuses += perform(items[at:end], limit)
+            at = end
+        return statuses
+
+    def _call(self, name, *arguments):
+        """One call of the library. Raises Down, without calling, while the breaker is open."""
+        if why := self._breaker.why():
+            raise Down(why)
+        codes = getattr(self._store, name)(*arguments)
+        with self._lock:
+            self._codes.update(code for code in codes if code < 0)
+        # A dummy client's look-ups say -1 whatever is wrong, and names that it would not take do not come so far.
+        if any(code in DOWN_CODES for code in codes) or (self._bounce and -1 in codes):
+            self._breaker.trip(f"{self._where()} does not answer ({name}: {min(codes)}); asked again every {self._settings.probe_s:g} s")
+            codes = [-900 if code == -1 and self._bounce else code for code in codes]
+        return codes
+
+    def _status(self, code):
+        return STATUSES.get(code, Status.FAILED)
+
+    def _got(self, item, code):
+        """The status of a get. The library says the object's size where the place was larger; where it was smaller, or the pieces
+        were, an error that may mean something else, too: then the master is asked for the size."""
+        if code >= 0:
+            return Status.OK if code == item.bytes else Status.WRONG_SIZE
+        if code in (-600, -800) and not self._breaker.why():
+            size = self._store.get_size(item.name)
+            if size >= 0 and size != item.bytes:
+                return Status.WRONG_SIZE
+        return self._status(code)
+
+    def _probe(self):
+        return self._store.is_exist(PROBE) >= 0
+
+    def _where(self):
+        return self._settings.client_server_address if self._settings.standalone_storage else self._settings.master_server_address
+
+
+def library_store():
+    try:
+        library = importlib.import_module("mooncake.store")
+    except ImportError as error:
+        raise Down(f"Mooncake's library is missing: {error}. tools/connectors.sh installs {PACKAGE} and libibverbs1 in an environment; "
+                   "start the connector with the Python of that") from None
+    return library.MooncakeDistributedStore()
+
+
+def _places(items):
+    """Where each item begins when they stand in a row."""
+    places, at = [], 0
+    for item in items:
+        places.append(at)
+        at += item.bytes
+    return places
+
+
+def _gather(item, into):
+    at = 0
+    for view in item.views():
+        into[at:at + len(view)] = view
+        at += len(view)

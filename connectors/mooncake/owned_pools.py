@@ -1,0 +1,314 @@
+"""An engine's own host pools as a dummy client of Mooncake: all pools of the group lie in one block of Mooncake's allocator, so that a page
+goes between them and the cluster without a copy. This runs in the engine's process, without a node; docs/guide/connectors.md says when.
+
+An object is one component of one page of one pool, for one rank; its bytes stand layer by layer, token by token, whatever the pool's
+layout. Pools whose pages have another order, or fall into pieces so small that each costs more than its bytes, go through a staging block.
+
+The library checks nothing and crashes easily (client.py says how): here, too, nothing is called before set-up has answered 0, every
+address is compared with its block, no name is in a call twice, and after the first answer that nobody is there a breaker answers.
+"""
+
+import hashlib
+import threading
+from collections import Counter
+
+from breaker import Breaker
+from client import DOWN_CODES, PROBE, RESULT_MAX, STATUSES, library_store
+from pool_plan import PoolPlan, refuse_other_kind
+from settings import Settings
+from staging import Staging
+from tiercel_connector import BadOption, Down, Options, Status, StoreError
+from tiercel_connector.library import HostPools
+
+# From pieces this large on an object in several pieces is put and got as it lies; smaller ones are gathered first. Measured by
+# measure_pieces.py; the figures are in docs/guide/connectors.md.
+DIRECT_PIECE_BYTES = 64 << 10
+STAGING_BYTES = 64 << 20
+KEY_BYTES_MAX = 32
+SHARD_MAX = 65535
+NONSENSE = -1 << 40  # no code of the library's: it answered something else than a code for each name
+
+
+class PageSet:
+    """Pages that belong together under one key: there whole, or not at all. `pages`: number of the page, by name of the pool."""
+
+    __slots__ = ("key", "pages")
+
+    def __init__(self, key, pages):
+        self.key, self.pages = key, pages
+
+
+class _Object:
+    __slots__ = ("name", "pool", "page", "component", "bytes")
+
+    def __init__(self, name, pool, page, component, size):
+        self.name, self.pool, self.page, self.component, self.bytes = name, pool, page, component, size
+
+    @property
+    def place(self):
+        return self.pool, self.page
+
+
+class OwnedPools:
+    """`pools`: the group, sealed; its `segments` and `buffers` are where the engine reads and writes. `owner`: whose memory it is.
+
+    Verbs take lists of PageSet and answer with a Status for each, in order: OK, or what is wrong with its first object that is not. They
+    never raise: a store that is not there is DOWN. The pages of a call are left alone by the caller until it has returned. After a `load`
+    that is not OK the pages of that set hold anything.
+
+    Threads: any, also at once. `close` when no verb is running.
+    """
+
+    def __init__(self, plan, config, namespace, shard=0, direct_piece_bytes=DIRECT_PIECE_BYTES, staging_bytes=STAGING_BYTES, make_store=None):
+        """`plan`: a PoolPlan. `config`: the connector's options by name, `client_server_address` among them. `namespace`: what the content is
+        (weights, dtype, adapter, tenant), any text; together with the spec it keeps apart what must never be served to others. `shard`: this
+        rank. `make_store`: for tests. Raises BadOption, Down or StoreError, with one line that says what to do; the library is called only
+        after all that can be refused without it has been."""
+        _refuse_no_plan(plan)
+        if not isinstance(namespace, str) or not namespace:
+            raise BadOption(f"namespace: wanted a text that says what the pages are, got {namespace!r}")
+        if not _is_number(shard, SHARD_MAX + 1):
+            raise BadOption(f"shard: wanted this rank's number from 0 to {SHARD_MAX}, got {shard!r}")
+        self.plan, self._shard = plan, shard
+        self._settings = Settings(Options(config))
+        if not self._settings.standalone_storage:
+            raise BadOption("pools of the engine's own are shared with a mooncake_client on this machine: give 'client_server_address'")
+        self._space = hashlib.sha256(f"tiercel.owned_space\0{namespace}\0{plan.identity()}".encode()).hexdigest()[:32]
+        self._sizes = [[sum(own) for own in pool] for pool in plan.pieces]
+        for pool, sizes in zip(plan.pools, self._sizes):
+            if max(sizes, default=0) > RESULT_MAX:
+                raise BadOption(f"pool {pool.name}: objects of {max(sizes)} bytes; the library's answers end at {RESULT_MAX}: take smaller pages")
+        staged = [pool.number for pool in plan.pools if pool.page_bytes and
+                  (not plan.as_stored[pool.number] or _in_small_pieces(plan.pieces[pool.number], direct_piece_bytes))]
+        self._staging = Staging(plan, staged, staging_bytes) if staged else None
+        self._codes, self._counters, self._lock, self._last_error = Counter(), Counter(), threading.Lock(), ""
+        self._open(make_store or library_store)
+
+    def _open(self, make_store):
+        settings, plan = self._settings, self.plan
+        settings.prepare_environment()
+        self._store = store = make_store()
+        settings.refuse_unreachable()
+        self.owner = f"the mooncake_client at {settings.client_server_address}"
+        code = store.setup_dummy(plan.required_bytes, settings.local_buffer_size, settings.client_server_address)
+        if code != 0:
+            raise Down(f"Mooncake's set-up of a dummy client for {plan.required_bytes} bytes answers {code}: is {self.owner} one that answers?")
+        try:
+            self._block = self._allocate(plan.mapped_bytes, "the pools")
+            self.pools = plan.at(self._block)
+            if self._staging:
+                self._staging.open(self._allocate(self._staging.plan.mapped_bytes, "pages in small pieces"))
+        except BaseException:
+            store.close()
+            raise
+        self._breaker = Breaker(lambda: store.is_exist(PROBE) >= 0, settings.probe_s)
+
+    def _allocate(self, size, what):
+        """A block of Mooncake's allocator, registered whole: the only memory that a dummy client's calls may name."""
+        block = self._store.alloc_from_mem_pool(size)
+        if not block:
+            raise Down(f"Mooncake's allocator gives no block of {size} bytes for {what}")
+        if (code := self._store.register_buffer(block, size)) != 0:
+            raise Down(f"{self.owner} refuses the block of {size} bytes for {what}: {code}")
+        return block
+
+    def close(self):
+        """The pools' memory goes with the library's client: nobody may touch it any more."""
+        if self._breaker.end(1.0):
+            self._store.close()
+
+    # ---- verbs ----
+
+    def exists(self, sets):
+        """One look-up for all objects of all sets. What is there gets a lease (10 s), as by every look-up of Mooncake's."""
+        objects, statuses = self._objects(sets)
+        return self._answers(objects, statuses, self._there(objects))
+
+    def store(self, sets):
+        """One look-up and one put for all objects of all sets; of what is there already nothing is sent, and it stays as it is. A key twice is
+        stored once, from the first of its pages."""
+        objects, statuses = self._objects(sets)
+        known = self._there(objects)
+        missing = {}
+        for each in (each for own in objects for each in own if known[each.name] == Status.ABSENT):
+            missing.setdefault(each.name, each)
+        known.update(self._in_parts(list(missing.values()), self._put))
+        return self._answers(objects, statuses, known)
+
+    def load(self, sets):
+        """Fills the pages. A key twice is fetched for each of its places; a page that was to hold two keys is INVALID the second time."""
+        objects, statuses = self._objects(sets)
+        self._refuse_shared_places(objects, statuses)
+        places = {}  # of each name, each once
+        for each in (each for own in objects for each in own):
+            places.setdefault(each.name, {}).setdefault(each.place, each)
+        known = {}
+        turns = [list(own.values()) for own in places.values()]
+        for turn in range(max(map(len, turns), default=0)):  # a call may have a name only once
+            for name, status in self._in_parts([own[turn] for own in turns if turn < len(own)], self._get).items():
+                known[name] = status if known.get(name, Status.OK) == Status.OK else known[name]
+        return self._answers(objects, statuses, known)
+
+    def remove(self, sets):
+        """All objects of the sets, also those that were looked at in the last ten seconds. ABSENT: not all of them were there."""
+        objects, statuses = self._objects(sets)
+        names = _names(objects)
+        return self._answers(objects, statuses, dict(zip(names, map(_status, self._call("batch_remove", names, True)))))
+
+    def stats(self):
+        with self._lock:
+            codes, counters = {str(code): count for code, count in sorted(self._codes.items())}, dict(self._counters)
+        staging = self._staging
+        return {"owner": self.owner, "memory": self.pools.memory_kind, "required_bytes": self.plan.required_bytes,
+                "mapped_bytes": self.plan.mapped_bytes, "staged_pools": [self.plan.pools[number].name for number in staging.numbers] if staging else [],
+                "staging_bytes": staging.plan.mapped_bytes if staging else 0, "codes": codes, "counters": counters,
+                "breaker": self._breaker.why() or "", "last_error": self._last_error}
+
+    # ---- what is asked for, checked ----
+
+    def name_of(self, key, pool, component):
+        """Of an object in the store: namespace and model, key, class and group, component, shard."""
+        return f"p1.{self._space}.{key.hex()}.c{pool.class_id}.g{pool.group}.t{component}.s{0 if pool.replicated else self._shard}"
+
+    def _objects(self, sets):
+        """The objects of each set, and INVALID or None for it: a set that makes no sense has none, and costs the others nothing."""
+        objects = [self._objects_of(one) for one in sets]
+        return objects, [None if own else Status.INVALID for own in objects]
+
+    def _objects_of(self, one):
+        if not isinstance(one, PageSet) or not isinstance(one.key, bytes) or not 1 <= len(one.key) <= KEY_BYTES_MAX or not isinstance(one.pages, dict):
+            return []
+        own = []
+        for name, page in one.pages.items():
+            pool = self.pools.find(name)
+            if pool is None or not _is_number(page, pool.pages):
+                return []
+            own += [_Object(self.name_of(one.key, pool, component), pool.number, page, component, size)
+                    for component, size in enumerate(self._sizes[pool.number]) if size]
+        return own
+
+    def _refuse_shared_places(self, objects, statuses):
+        taken = {}
+        for at, own in enumerate(objects):
+            places = {(self.plan.root[each.pool], each.page, each.component): each.name for each in own}
+            if any(taken.get(place, name) != name for place, name in places.items()):
+                objects[at], statuses[at] = [], Status.INVALID
+            else:
+                taken.update(places)
+
+    @staticmethod
+    def _answers(objects, statuses, known):
+        return [status if status is not None else next((known[each.name] for each in own if known[each.name] != Status.OK), Status.OK)
+                for status, own in zip(statuses, objects)]
+
+    # ---- calls ----
+
+    def _in_parts(self, objects, perform):
+        """`perform` for all at once; where more pages are staged than there is room for, for as many at a time. Returns status by name."""
+        if not self._staging or not any(each.pool in self._staging.numbers for each in objects):
+            return perform(objects, {})
+        known = {}
+        with self._staging.lock:
+            while objects:
+                some, slots, objects = self._staging.take(objects)
+                known.update(perform(some, slots))
+        return known
+
+    def _put(self, objects, slots):
+        """`slots`: of each staged (pool, page) its page in the staging block."""
+        if slots:
+            self._staging.gather(self.pools, slots)
+        codes = self._call("batch_put_from_multi_buffers", *self._lists(objects, slots))
+        return dict(zip((each.name for each in objects), map(_status, codes)))
+
+    def _get(self, objects, slots):
+        codes = self._call("batch_get_into_multi_buffers", *self._lists(objects, slots))
+        known = {each.name: self._got(each, code) for each, code in zip(objects, codes)}
+        lacking = {each.place for each in objects if known[each.name] != Status.OK}
+        whole = {place: slot for place, slot in slots.items() if place not in lacking}
+        if whole:
+            self._staging.scatter(self.pools, whole)
+        return known
+
+    def _lists(self, objects, slots):
+        """Names, addresses and lengths: one list of pieces for each object."""
+        pages, pieces = {}, []
+        for each in objects:
+            if each.place in slots:
+                pieces.append([self._staging.piece(each.pool, slots[each.place], each.component)])
+                continue
+            if each.place not in pages:
+                pages[each.place] = self.pools.segments(*each.place)
+            pieces.append(self._inside(each, pages[each.place][each.component]))
+        self._count("staged_bytes", sum(each.bytes for each in objects if each.place in slots))
+        return ([each.name for each in objects], [[address for address, _ in own] for own in pieces], [[size for _, size in own] for own in pieces])
+
+    def _inside(self, each, pieces):
+        """Raises StoreError when they are not in the block: the library would not notice."""
+        end = self._block + self.plan.mapped_bytes
+        if sum(size for _, size in pieces) != each.bytes or any(address < self._block or size > end - address for address, size in pieces):
+            raise StoreError(f"{each.name}: its pieces are not in the block")
+        return pieces
+
+    def _there(self, objects):
+        names = _names(objects)
+        codes = self._call("batch_is_exist", names)
+        return {name: Status.ABSENT if code == 0 else _status(code) for name, code in zip(names, codes)}
+
+    def _call(self, name, names, *more):
+        """One call of the library for all names; its codes. None is made while the breaker is open."""
+        if not names:
+            return []
+        if self._breaker.why():
+            return [DOWN_CODES[0]] * len(names)
+        self._count(name)
+        try:
+            codes = list(getattr(self._store, name)(names, *more))
+        except Exception as error:  # whatever it is, it is no page
+            codes, self._last_error = [], f"{name}: {type(error).__name__}: {error}"
+        if len(codes) != len(names) or not all(isinstance(code, int) for code in codes):
+            return [NONSENSE] * len(names)
+        with self._lock:
+            self._codes.update(code for code in codes if code < 0)
+        if any(code in DOWN_CODES or code == -1 for code in codes):  # a dummy client's look-ups say -1 whatever is wrong
+            self._breaker.trip(f"{self.owner} does not answer ({name}: {min(codes)}); asked again every {self._settings.probe_s:g} s")
+            codes = [DOWN_CODES[0] if code == -1 else code for code in codes]
+        return codes
+
+    def _got(self, each, code):
+        if code >= 0:
+            return Status.OK if code == each.bytes else Status.WRONG_SIZE
+        if code in (-600, -800) and not self._breaker.why():  # may mean that the object has another size
+            size = self._store.get_size(each.name)
+            if size >= 0 and size != each.bytes:
+                return Status.WRONG_SIZE
+        return _status(code)
+
+    def _count(self, what, by=1):
+        with self._lock:
+            self._counters[what] += by
+
+
+def _refuse_no_plan(plan):
+    if isinstance(plan, HostPools):
+        refuse_other_kind(plan)
+        raise BadOption("the group is sealed: its memory did not come from the client that is to be set up; give a PoolPlan")
+    if not isinstance(plan, PoolPlan):
+        raise BadOption(f"there is no group of pools: wanted a PoolPlan, got {plan!r}")
+
+
+def _in_small_pieces(components, least):
+    return any(len(own) > 1 and sum(own) < least * len(own) for own in components)
+
+
+def _names(objects):
+    """Of all objects, each once."""
+    return list(dict.fromkeys(each.name for own in objects for each in own))
+
+
+def _status(code):
+    return Status.OK if code >= 0 else STATUSES.get(code, Status.FAILED)
+
+
+def _is_number(value, end):
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < end

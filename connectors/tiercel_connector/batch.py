@@ -1,0 +1,176 @@
+"""A request, checked: what it asks for, of which items, until when. No item that does not hold together reaches a back end.
+
+Threads: a batch is made by the reader, then belongs to one worker; `cancel` may be called by any.
+"""
+
+import contextlib
+import threading
+import time
+from bisect import bisect_right
+
+from .back_end import StoreError
+from .contract import ITEM, ITEMS_MAX, NAME, REQUEST, SEGMENT, SEGMENTS_MAX, Nonsense, Status, Verb
+
+WITH_SEGMENTS = (Verb.GET, Verb.PUT, Verb.REPLACE)
+WITH_ITEMS = (Verb.EXISTS, Verb.REMOVE, *WITH_SEGMENTS)
+PLAIN = (Verb.STATS, Verb.PING, Verb.CANCEL)
+OK, INVALID = int(Status.OK), int(Status.INVALID)  # an enumerator's hash is many times slower than a number's
+
+
+class Item:
+    """One object of a batch and its memory: `name` (str), `bytes` (of all pieces together), `pieces` ((region, offset, length), ...)."""
+
+    __slots__ = ("name", "bytes", "pieces", "_regions")
+
+    def __init__(self, name, pieces, regions):
+        self.name, self.pieces, self._regions = name, pieces, regions
+        self.bytes = sum(length for _, _, length in pieces)
+
+    def addresses(self):
+        """Where each piece begins, as an integer for native calls."""
+        return [self._regions[region].address + offset for region, offset, _ in self.pieces]
+
+    def lengths(self):
+        return [length for _, _, length in self.pieces]
+
+    def views(self):
+        """The pieces as memoryviews of the shared memory itself."""
+        return [self._regions[region].view[offset:offset + length] for region, offset, length in self.pieces]
+
+    def joined(self):
+        """A copy of what the pieces hold."""
+        return b"".join(self.views())
+
+    def fill(self, data):
+        """Writes `data` (exactly `bytes` long) into the pieces."""
+        data, at = memoryview(data), 0
+        for view in self.views():
+            view[:] = data[at:at + len(view)]
+            at += len(view)
+
+
+class Batch:
+    """`verb`, `number`, `names` (of all items), `items` (None where an item has no memory), `statuses` (numbers; None: to be tried),
+    `sizes` (bytes of what was found or written), `refused` (None, or why nothing is tried) and `why` (in words)."""
+
+    def __init__(self, message, regions):
+        """Raises Nonsense when the message as such is broken; an item that is wrong only makes that item INVALID."""
+        size, verb, _, self.number, self.deadline_ns, count, segments = REQUEST.unpack_from(message)
+        tables = REQUEST.size + count * ITEM.size + segments * SEGMENT.size
+        if count > ITEMS_MAX or segments > SEGMENTS_MAX or tables > size or self.number == 0:
+            raise Nonsense(f"batch {self.number} of {count} items and {segments} segments in {size} bytes")
+        self.verb = verb
+        self.names, self.items, self.statuses = [""] * count, [None] * count, [None] * count
+        self.sizes = [0] * count
+        self.refused, self.why, self._cancelled = None, "", False
+        self.left, self._touched = False, threading.Lock()
+        if verb not in WITH_ITEMS and (verb not in PLAIN or count or segments):
+            self._refuse(f"verb {verb} with {count} items")
+            return
+        rows = list(ITEM.iter_unpack(memoryview(message)[REQUEST.size:REQUEST.size + count * ITEM.size]))
+        pieces = [(region, offset, length) for region, _, offset, length
+                  in SEGMENT.iter_unpack(memoryview(message)[tables - segments * SEGMENT.size:tables])]
+        self._read(message, tables, rows, pieces, regions)
+
+    def ended(self):
+        """Why the batch need not go on: LATE, CANCELLED, or None."""
+        if self._cancelled:
+            return Status.CANCELLED
+        return Status.LATE if time.monotonic_ns() >= self.deadline_ns else None
+
+    def seconds_left(self):
+        """Until the deadline, at least 0."""
+        return max(0.0, (self.deadline_ns - time.monotonic_ns()) / 1e9)
+
+    def cancel(self):
+        self._cancelled = True
+
+    @contextlib.contextmanager
+    def memory(self):
+        """For back ends that say `copies`: the items' memory may be touched in here. Raises StoreError when the batch has ended."""
+        with self._touched:
+            if self.left:
+                raise StoreError("the batch has ended", self.ended() or Status.LATE)
+            yield
+
+    def leave(self):
+        """Ends it although its call has not returned; False while its memory is being touched, which is a matter of moments."""
+        if not self._touched.acquire(blocking=False):
+            return False
+        self.left = True
+        self._touched.release()
+        return True
+
+    def untried(self):
+        """Positions of the items that nothing is known of yet."""
+        return [at for at, status in enumerate(self.statuses) if status is None]
+
+    def end_untried(self, status):
+        status = int(status)
+        self.statuses = [status if known is None else known for known in self.statuses]
+
+    def _refuse(self, why):
+        self.refused, self.why = INVALID, why
+        self.statuses = [INVALID] * len(self.statuses)
+
+    def _read(self, message, names_from, rows, pieces, regions):
+        following = 0
+        for _, _, first, own in rows:
+            if first != following or first + own > len(pieces):
+                break
+            following += own
+        if following != len(pieces) or sum(own for *_, own in rows) != following:
+            self._refuse(f"the items' segments do not fit together: {len(pieces)} segments, in a row up to {following}")
+            return
+        # Nearly always no two destinations overlap, which is seen at once; only else it matters whose came first.
+        taken = _Ranges() if self.verb == Verb.GET and not _disjoint(pieces) else None
+        wanted = self.verb in WITH_SEGMENTS
+        for at, (offset, length, first, own) in enumerate(rows):
+            name = message[offset:offset + length] if names_from <= offset else b""
+            mine = pieces[first:first + own]
+            if len(name) != length or not NAME.fullmatch(name) or (own > 0) != wanted or not _inside(mine, regions):
+                self.statuses[at] = INVALID
+            elif taken and not taken.add(mine):
+                self.statuses[at] = INVALID  # two items, or two pieces, would write one place
+            else:
+                self.names[at] = name.decode("ascii")
+                if mine:
+                    self.items[at] = Item(self.names[at], mine, regions)
+
+
+def _inside(pieces, regions):
+    for region, offset, length in pieces:
+        if region >= len(regions) or not 0 < length <= regions[region].bytes or offset > regions[region].bytes - length:
+            return False
+    return True
+
+
+def _disjoint(pieces):
+    ordered = sorted(pieces)
+    for (region, offset, length), (following, start, _) in zip(ordered, ordered[1:]):
+        if offset + length > start and region == following:
+            return False
+    return True
+
+
+class _Ranges:
+    """Destinations so far: disjoint ranges, by region, in order."""
+
+    def __init__(self):
+        self._starts, self._ends = {}, {}
+
+    def add(self, pieces):
+        """Takes all of the pieces in, or none: False when one overlaps another or what is there."""
+        added = []
+        for region, offset, length in pieces:
+            starts, ends = self._starts.setdefault(region, []), self._ends.setdefault(region, [])
+            at = bisect_right(starts, offset)
+            if (at and ends[at - 1] > offset) or (at < len(starts) and starts[at] < offset + length):
+                for place, start in added:
+                    gone = bisect_right(self._starts[place], start) - 1
+                    del self._starts[place][gone], self._ends[place][gone]
+                return False
+            starts.insert(at, offset)
+            ends.insert(at, offset + length)
+            added.append((region, offset))
+        return True

@@ -1,0 +1,345 @@
+"""The life of a connector: configuration, hello, batches, the end.
+
+Threads. The main thread reads the ring, stdin and signals, and calls no back end: pings, cancels and deadlines of what waits are
+answered however long the workers are stuck. One thread opens the back end; `workers` threads call it, a batch each.
+"""
+
+import faulthandler
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections import Counter, deque
+
+from .back_end import BadOption, Options, StoreError
+from .batch import OK, WITH_SEGMENTS, Batch
+from .contract import TEXT_BYTES_MAX, Nonsense, Status, Verb
+from .exchange import Exchange
+
+CONFIG_BYTES_MAX = 1 << 20
+OPEN_S = 8.0  # a node waits ten seconds for the hello, and then knows less than what can be said here
+GRACE_S = 5.0  # from the wish to end to the end, whatever a native call does
+IDLE_S = 1.0  # of it, for verbs under way; a back end is not closed under a call that is still in it
+KNOWN = frozenset(map(int, Status))
+RETRY_S = 0.002  # between attempts to write to a ring that is full
+
+
+def run(back_end):
+    """Serves the node that started this process, until it is gone. `back_end`: an instance. Does not return."""
+    try:
+        exchange = Exchange(os.environ.get("TIERCEL_CONNECTOR", ""))
+    except (Nonsense, OSError, ValueError) as error:
+        _say(f"this program is started by a node ({error}); see docs/guide/connectors.md")
+        os._exit(2)
+    service = Service(back_end, exchange)
+    try:
+        code = service.serve()
+    except Nonsense as error:
+        _say(f"the node broke the contract: {error}")
+        code = 3
+    except BaseException as error:  # our own mistake: the process must not stay, half alive
+        _say(f"{type(error).__name__}: {error}")
+        code = 4
+    # Threads that are stuck in a native call cannot be joined, and libraries' own exits may hang.
+    sys.stderr.flush()
+    os._exit(code)
+
+
+class Service:
+    """One back end behind one exchange."""
+
+    def __init__(self, back_end, exchange):
+        self._back, self._exchange = back_end, exchange
+        back_end.regions = exchange.regions
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._workers = 4
+        self._opened = None  # None: not yet; (status, text) afterwards
+        self._broken = None  # what was wrong with the ring, where a worker met it
+        # Guarded by _ready:
+        self._ready = threading.Condition()
+        self._waiting = deque()
+        self._running = {}
+        self._counts = Counter()
+        # Of the main thread:
+        self._signalled = False
+
+    # ---- the main thread ----
+
+    def serve(self):
+        """Returns the process's exit status. Raises Nonsense when the node's messages cannot be followed."""
+        line = _configuration()
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the node gets it, too, and ends us
+        threading.Thread(target=self._open, args=(line,), daemon=True).start()
+        poll = select.poll()
+        for fd in (0, self._wake):
+            poll.register(fd, select.POLLIN)
+        until = time.monotonic() + OPEN_S
+        while self._opened is None and time.monotonic() < until:
+            if self._attend(dict(poll.poll(OPEN_S * 1000))):
+                return self._end()
+        status, text = self._opened or (Status.DOWN, f"the store could not be opened in {OPEN_S:g} s: what stands behind it hangs")
+        self._exchange.completions.send(Verb.HELLO, 0, status, text=text)
+        if status != Status.OK:
+            return self._leave_unready(poll)
+        for _ in range(self._workers):
+            threading.Thread(target=self._work, daemon=True).start()
+        poll.register(self._exchange.requests.event, select.POLLIN)
+        while True:
+            events = dict(poll.poll(self._patience_ms()))
+            if self._attend(events):
+                return self._end()
+            if self._exchange.requests.event in events:
+                for message in self._exchange.requests.take():
+                    self._receive(message)
+            self._expire()
+            self._exchange.completions.flush()
+
+    def _on_signal(self, number, frame):
+        self._signalled = True
+        os.eventfd_write(self._wake, 1)
+
+    def _attend(self, events):
+        """Takes what came on stdin and the wake-up. Returns whether it is time to end."""
+        if self._wake in events:
+            os.eventfd_read(self._wake)
+        if self._broken:
+            raise self._broken
+        gone = 0 in events and not os.read(0, 4096)
+        return gone or self._signalled
+
+    def _patience_ms(self):
+        """Until the next waiting batch is late, or a full ring is tried again; None: nothing to wait for."""
+        if not self._exchange.completions.flush():
+            return RETRY_S * 1000
+        with self._ready:
+            deadlines = [batch.deadline_ns for batch in self._leavable()]
+        return min(60_000, max(0, min(deadlines) - time.monotonic_ns()) / 1e6 + 1) if deadlines else None
+
+    def _leavable(self):
+        """Batches that can be ended although no call of theirs returns: what waits, and what touches no memory. Under _ready."""
+        return [*self._waiting, *(batch for batch in self._running.values()
+                                  if not batch.left and (self._back.copies or batch.verb not in WITH_SEGMENTS))]
+
+    def _leave(self, condition, status):
+        """Ends those of them for which the condition holds."""
+        with self._ready:
+            found = [batch for batch in self._leavable() if condition(batch) and batch.leave()]
+            for batch in found:
+                if batch in self._waiting:
+                    self._waiting.remove(batch)
+        for batch in found:
+            status = int(status)
+            self._finish(batch, status, [status if known is None else known for known in batch.statuses])
+
+    def _receive(self, message):
+        batch = Batch(message, self._exchange.regions)
+        if batch.verb == Verb.CANCEL and batch.refused is None:
+            self._cancel(batch.number)
+        elif batch.verb == Verb.PING and batch.refused is None:
+            self._send(batch.number, Status.OK)
+        elif batch.refused is not None or (batch.verb != Verb.STATS and not batch.untried()):
+            self._finish(batch, batch.refused or Status.OK, batch.statuses, batch.why)
+        else:
+            with self._ready:
+                self._waiting.append(batch)
+                self._ready.notify()
+
+    def _cancel(self, number):
+        with self._ready:
+            if number in self._running:
+                self._running[number].cancel()
+        self._leave(lambda batch: batch.number == number, Status.CANCELLED)
+
+    def _expire(self):
+        """Ends what is past its deadline, although no worker is free to."""
+        now = time.monotonic_ns()
+        self._leave(lambda batch: batch.deadline_ns <= now, Status.LATE)
+
+    # ---- the end ----
+
+    def _leave_unready(self, poll):
+        """The hello said why; the node has a moment to read it."""
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until and not (self._exchange.completions.flush() and self._exchange.completions.taken()):
+            if self._attend(dict(poll.poll(10))):
+                break
+        return 1
+
+    def _end(self):
+        """The node is gone, or wants us to go: cancels, closes the back end if no verb is in it. Bounded by GRACE_S."""
+        # Ends the process from a thread of C: it needs no interpreter, so a call that never gives it back cannot stop it.
+        with open(os.devnull, "w", encoding="ascii") as nowhere:
+            faulthandler.dump_traceback_later(GRACE_S, exit=True, file=nowhere)
+            with self._ready:
+                for batch in self._running.values():
+                    batch.cancel()
+            self._leave(lambda batch: True, Status.CANCELLED)
+            with self._ready:
+                idle = self._ready.wait_for(lambda: not self._running, IDLE_S)
+            self._exchange.completions.flush()
+            if idle and self._opened and self._opened[0] == Status.OK:
+                try:
+                    self._back.close()
+                except Exception as error:
+                    _say(f"close: {type(error).__name__}: {error}")
+            faulthandler.cancel_dump_traceback_later()
+        return 0
+
+    # ---- other threads ----
+
+    def _open(self, line):
+        """Reads the configuration and opens the back end."""
+        status, text = Status.OK, ""
+        try:
+            options = Options(_parsed(line))
+            self._back.workers = self._workers = options.count("workers", 4, 1, 64)
+            self._back.open(options)
+        except StoreError as error:
+            status, text = error.status, str(error)
+        except Exception as error:
+            status, text = Status.FAILED, f"{type(error).__name__}: {error}"
+        self._opened = (status, text)
+        os.eventfd_write(self._wake, 1)
+
+    def _work(self):
+        try:
+            while True:
+                self._work_once()
+        except Exception as error:  # our own mistake; a worker that is gone silently would be worse
+            self._broken = error
+            os.eventfd_write(self._wake, 1)
+
+    def _work_once(self):
+        with self._ready:
+            self._ready.wait_for(lambda: self._waiting)
+            batch = self._waiting.popleft()
+            self._running[batch.number] = batch
+        status, text = self._perform(batch)
+        with self._ready:
+            del self._running[batch.number]
+            left = batch.left
+        # The memory is not touched any more from here on.
+        if not left:
+            self._finish(batch, status, batch.statuses, text)
+        with self._ready:
+            self._ready.notify_all()
+
+    def _perform(self, batch):
+        """Calls the back end. Returns the batch's status and text; its items have theirs afterwards."""
+        begun = False
+        try:
+            if batch.verb == Verb.STATS:
+                return Status.OK, self._stats()
+            for positions in _rounds(batch, self._back.distinct_names):
+                if ended := batch.ended():
+                    batch.end_untried(ended)
+                    return (Status.OK if begun else ended), ""
+                begun = True
+                self._call(batch, positions)
+            return Status.OK, ""
+        except StoreError as error:
+            status, text = error.status, str(error)
+        except Exception as error:
+            status, text = Status.FAILED, f"{type(error).__name__}: {error}"
+        batch.end_untried(status)
+        return status, text
+
+    def _call(self, batch, positions):
+        """One call of one verb, for these items."""
+        names, items = [batch.names[at] for at in positions], [batch.items[at] for at in positions]
+        sizes = [0] * len(positions)
+        if batch.verb == Verb.EXISTS:
+            pairs = self._back.exists(names, batch)
+            statuses, sizes = [status for status, _ in pairs], [size for _, size in pairs]
+        elif batch.verb == Verb.GET:
+            statuses = self._back.get(items, batch)
+            sizes = [item.bytes if status == Status.OK else 0 for item, status in zip(items, statuses)]
+        elif batch.verb == Verb.REMOVE:
+            statuses = self._back.remove(names, batch)
+        else:
+            statuses = self._back.put(items, batch.verb == Verb.REPLACE, batch)
+        if len(statuses) != len(positions):
+            raise StoreError(f"the back end answered for {len(statuses)} of {len(positions)} items")
+        if not KNOWN.issuperset(statuses) or min(sizes) < 0:
+            raise StoreError("the back end answered with a status or a size that is none")
+        for at, status, size in zip(positions, statuses, sizes):
+            batch.statuses[at], batch.sizes[at] = int(status), size
+
+    def _stats(self):
+        """The back end's counters and ours, as JSON."""
+        with self._ready:
+            ours = {"waiting": len(self._waiting), "running": len(self._running), "workers": self._workers, **self._counts}
+        text = json.dumps({"connector": ours, "store": self._back.stats()}, sort_keys=True)
+        if len(text) > TEXT_BYTES_MAX:
+            raise StoreError(f"stats of {len(text)} bytes, at most {TEXT_BYTES_MAX}")
+        return text
+
+    # ---- any thread ----
+
+    def _finish(self, batch, status, statuses, text=""):
+        """Sends a batch's one completion. `statuses`: of its items, all known."""
+        verb = _word(batch.verb)
+        moved = sum([item.bytes for known, item in zip(statuses, batch.items) if item and known == OK])
+        tally = Counter(statuses)
+        with self._ready:
+            for known, count in tally.items():
+                self._counts[f"{verb}_{Status(known).name.lower()}"] += count
+            if moved:
+                self._counts[f"{verb}_bytes"] += moved
+        sizes = batch.sizes if tally[OK] == len(statuses) else [size if known == OK else 0 for known, size in zip(statuses, batch.sizes)]
+        self._send(batch.number, status, list(zip(statuses, sizes)), text)
+
+    def _send(self, number, status, results=(), text=""):
+        try:
+            if self._exchange.completions.send(Verb.DONE, number, status, results, text):
+                return
+        except Nonsense as error:
+            self._broken = error
+        os.eventfd_write(self._wake, 1)  # the main thread tries again, or ends
+
+
+def _rounds(batch, distinct):
+    """The items to be tried, in order; with `distinct`, in as many goes as the most frequent name occurs."""
+    left = batch.untried()
+    while left:
+        now, again, seen = left, [], set()
+        if distinct and len({batch.names[at] for at in left}) < len(left):
+            now = []
+            for at in left:
+                (again if batch.names[at] in seen else now).append(at)
+                seen.add(batch.names[at])
+        yield now
+        left = again
+
+
+def _word(verb):
+    return Verb(verb).name.lower() if verb in Verb._value2member_map_ else "unknown"
+
+
+def _configuration():
+    """The first line of stdin."""
+    line = b""
+    while not line.endswith(b"\n") and len(line) < CONFIG_BYTES_MAX:
+        # Byte by byte would be many calls; what follows the line means nothing, so that reading on past it does no harm.
+        piece = os.read(0, 65536)
+        if not piece:
+            break
+        line += piece
+        if b"\n" in line:
+            line = line[:line.index(b"\n") + 1]
+    return line
+
+
+def _parsed(line):
+    try:
+        return json.loads(line)
+    except ValueError:
+        raise BadOption("the configuration, the first line of standard input, is no JSON object") from None
+
+
+def _say(text):
+    print(f"connector: {text}", file=sys.stderr, flush=True)

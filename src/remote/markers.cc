@@ -1,0 +1,176 @@
+// Markers: found, made where there is none, looked at again now and then, replaced by a clear.
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "remote/tier_state.h"
+
+namespace tiercel {
+
+using remote::Area;
+using remote::Marker;
+using remote::MarkerNumber;
+
+namespace {
+constexpr Duration kPause = std::chrono::milliseconds(20);
+}  // namespace
+
+std::size_t RemoteTier::State::marker_named(const std::string& name) {
+  const auto [at, fresh] = marker_by_name.emplace(name, markers.size());
+  if (fresh) {
+    Marker marker;
+    marker.name = name;
+    markers.push_back(std::move(marker));
+  }
+  return at->second;
+}
+
+void RemoteTier::State::refresh_current() {
+  for (remote::TierSpace& space : spaces) {
+    const Marker& form = markers[space.form_marker];
+    const Marker& own = markers[space.namespace_marker];
+    std::optional<remote::ObjectSpace> current;
+    if (form.number && own.number && !form.clearing && !own.clearing)
+      current =
+          remote::object_space(space.name.root, space.name.form->fingerprint, *form.number, *own.number);
+    if (current == space.current) continue;
+    space.current = current;
+    known.forget_space(space.id);
+  }
+}
+
+void RemoteTier::State::begin_clear(std::size_t index) {
+  Marker& marker = markers[index];
+  ++stats.clears;
+  // A number that nobody here has seen may be the one under which others stored: it is cleared, too, by
+  // whatever is written next.
+  if (marker.number) marker.cleared = marker.number;
+  ++marker.clears;
+  marker.clearing = marker.replace = true;
+  marker.number.reset();
+  refresh_current();
+  pump_markers();
+}
+
+// One step of each marker that needs one.
+std::size_t RemoteTier::State::pump_markers() {
+  if (is_down || closed) return 0;
+  std::size_t done = 0;
+  for (std::size_t index = 0; index < markers.size() && !is_down; ++index) {
+    const Marker& marker = markers[index];
+    if (marker.asking || marker.not_before > now()) continue;
+    const bool stale = marker.number && marker.seen + options.marker_refresh <= now();
+    if (marker.number && !stale) continue;
+    ++done;
+    if (marker.remove)
+      remove_marker(index);
+    else if (marker.replace || marker.make)
+      write_marker(index);
+    else
+      ask_marker(index);
+  }
+  return done;
+}
+
+void RemoteTier::State::write_marker(std::size_t index) {
+  const std::optional<Area> area = exchange.take(remote::kMarkerBytes);
+  if (!area) return;
+  MarkerNumber number{};
+  store_le<std::uint64_t>(number.data(), random());
+  store_le<std::uint64_t>(number.data() + 8, random());
+  remote::encode_marker(number, {exchange_at(*area), remote::kMarkerBytes});
+  Marker& marker = markers[index];
+  const bool replace = marker.replace;
+  const std::uint64_t clears = marker.clears;
+  std::vector<RemoteItem> items;
+  items.push_back({marker.name, {{0, area->offset, remote::kMarkerBytes}}});
+  const RemoteVerb verb = replace ? RemoteVerb::kReplace : RemoteVerb::kPut;
+  const bool started = start(verb, std::move(items), {*area}, [this, index, clears](const auto& results) {
+    Marker& written = markers[index];
+    written.asking = false;
+    if (results.at(0).outcome != RemoteOutcome::kOk) {
+      written.not_before = later(now(), kPause);
+      written.remove = written.replace && results.at(0).outcome == RemoteOutcome::kNoRoom;
+      return;
+    }
+    ++stats.markers_made;
+    written.make = false;
+    if (written.clears == clears) written.replace = false;
+  });
+  if (started)
+    markers[index].asking = true;
+  else
+    exchange.give_back(*area);
+}
+
+// A clear in a full store: without its marker the old content is out of reach as well.
+void RemoteTier::State::remove_marker(std::size_t index) {
+  std::vector<RemoteItem> items;
+  items.push_back({markers[index].name, {}});
+  const std::uint64_t clears = markers[index].clears;
+  const bool started =
+      start(RemoteVerb::kRemove, std::move(items), {}, [this, index, clears](const auto& results) {
+        Marker& marker = markers[index];
+        marker.asking = marker.remove = false;
+        const RemoteOutcome outcome = results.at(0).outcome;
+        if (outcome != RemoteOutcome::kOk && outcome != RemoteOutcome::kAbsent) {
+          marker.not_before = later(now(), kPause);
+          return;
+        }
+        if (marker.clears != clears) return;
+        marker.replace = marker.clearing = false;
+        marker.make = true;
+      });
+  if (started) markers[index].asking = true;
+}
+
+// What counts is what is read back: whoever else wrote one has written one as good.
+void RemoteTier::State::ask_marker(std::size_t index) {
+  const std::optional<Area> area = exchange.take(remote::kMarkerBytes);
+  if (!area) return;
+  std::vector<RemoteItem> items;
+  items.push_back({markers[index].name, {{0, area->offset, remote::kMarkerBytes}}});
+  const bool started =
+      start(RemoteVerb::kGet, std::move(items), {*area}, [this, index, at = *area](const auto& results) {
+        Marker& marker = markers[index];
+        marker.asking = false;
+        const RemoteOutcome outcome = results.at(0).outcome;
+        if (outcome == RemoteOutcome::kAbsent) {
+          marker.number.reset();
+          marker.make = true;
+          refresh_current();
+          return;
+        }
+        if (outcome == RemoteOutcome::kWrongSize) marker.replace = true;  // not one of ours: it is made good
+        if (outcome != RemoteOutcome::kOk) {
+          marker.not_before = later(now(), kPause);
+          return;
+        }
+        const auto number = remote::parse_marker({exchange_at(at), remote::kMarkerBytes});
+        if (number)
+          marker_seen(index, *number);
+        else if (number.error().code == Code::kDataCorrupt)
+          marker.replace = true;
+      });
+  if (started)
+    markers[index].asking = true;
+  else
+    exchange.give_back(*area);
+}
+
+void RemoteTier::State::marker_seen(std::size_t index, const MarkerNumber& number) {
+  Marker& marker = markers[index];
+  if (marker.replace) return;      // a clear came while it was read: the new one is yet to be written
+  if (marker.cleared == number) {  // what was written did not stay
+    marker.replace = marker.clearing = true;
+    refresh_current();
+    return;
+  }
+  marker.clearing = false;
+  marker.seen = now();
+  if (marker.number == number) return;
+  marker.number = number;
+  refresh_current();
+}
+
+}  // namespace tiercel

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""The Mooncake connector's code with a stand-in for the library that writes down each call: configuration, what is called and what is
+never called, codes, duplicates, the breaker. Run by connectors_mooncake.py; needs nothing installed."""
+
+import contextlib
+import ctypes
+import json
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(SOURCE / "connectors"))
+sys.path.insert(0, str(SOURCE / "connectors" / "mooncake"))
+from breaker import Breaker  # noqa: E402
+from client import Mooncake  # noqa: E402
+from connector_node import check, ends, free_port, wait_for  # noqa: E402
+from settings import Settings  # noqa: E402
+from tiercel_connector import BadOption, Down, Item, Options, Status  # noqa: E402
+
+
+class StandIn:
+    """Answers what `answers` says for a name, else 0 (puts), the size (gets), 1 (look-ups)."""
+
+    def __init__(self):
+        self.calls, self.answers, self.blocks, self.set_up = [], {}, [], 0
+
+    def __getattr__(self, name):
+        def call(*arguments, **named):
+            self.calls.append((name, *arguments, *([named] if named else [])))
+            return self._answer(name, arguments)
+        return call
+
+    def _answer(self, name, arguments):
+        if name in ("setup", "setup_dummy"):
+            return self.set_up
+        if name == "alloc_from_mem_pool":
+            self.blocks.append(ctypes.create_string_buffer(arguments[0]))
+            return ctypes.addressof(self.blocks[-1])
+        if name in ("is_exist", "get_size"):
+            return self.answers.get((name, arguments[0]), self.answers.get(name, 1))
+        if not name.startswith("batch"):
+            return 0
+        sizes = [sum(size) if isinstance(size, list) else size for size in arguments[2]] if len(arguments) > 2 else []
+        plain = sizes if "get" in name else [int(name == "batch_is_exist")] * len(arguments[0])
+        return [self.answers.get(key, value) for key, value in zip(arguments[0], plain)]
+
+    def named(self, *names):
+        return [call for call in self.calls if call[0] in names]
+
+
+class Memory:
+    """A region of plain memory."""
+
+    def __init__(self, size):
+        self.block = ctypes.create_string_buffer(size)
+        self.address, self.bytes, self.view = ctypes.addressof(self.block), size, memoryview(self.block).cast("B")
+
+
+class Limit:
+    def ended(self):
+        return None
+
+    @contextlib.contextmanager
+    def memory(self):
+        yield
+
+
+def opened(config, workers=2, answers=None):
+    """A back end on a stand-in; nothing is looked for in the network."""
+    store = StandIn()
+    store.answers.update(answers or {})
+    back = Mooncake(lambda: store)
+    back.workers, back.regions = workers, [Memory(1 << 20)]
+    Settings.refuse_unreachable = lambda settings: None
+    back.open(Options(config))
+    return back, store
+
+
+def item(back, name, *pieces):
+    return Item(name, [(0, offset, length) for offset, length in pieces], back.regions)
+
+
+def configuration():
+    read = lambda config, environment=None: Settings(Options(config), environment or {})
+    plain = read({"url": "mooncake://10.1.2.3"})
+    check((plain.master_server_address, plain.protocol, plain.metadata_server, plain.global_segment_size, plain.local_hostname, plain.tenant_id,
+           plain.standalone_storage) == ("10.1.2.3:50051", "tcp", "P2PHANDSHAKE", 0, "127.0.0.1", "default", False), vars(plain))
+    environment = {"MOONCAKE_MASTER": "m:1", "MOONCAKE_PROTOCOL": "rdma", "MOONCAKE_DEVICE": "mlx5_0", "MOONCAKE_GLOBAL_SEGMENT_SIZE": "4gb",
+                   "MOONCAKE_TE_META_DATA_SERVER": "http://h:8080/metadata", "LOCAL_HOSTNAME": "old", "MOONCAKE_LOCAL_HOSTNAME": "new",
+                   "SGLANG_MOONCAKE_LOCAL_BUFFER_SIZE": "1048576"}
+    known = read({}, environment)
+    check((known.master_server_address, known.protocol, known.device_name, known.global_segment_size, known.metadata_server,
+           known.local_hostname, known.local_buffer_size) == ("m:1", "rdma", "mlx5_0", 4 << 30, "http://h:8080/metadata", "new", 1 << 20),
+          vars(known))
+    check(read({"master_server_address": "c:2", "protocol": "tcp"}, environment).master_server_address == "c:2", "the configuration goes first")
+    check(read({"standalone_storage": True}, {"MOONCAKE_CLIENT": "d:3"}).client_server_address == "d:3", "MOONCAKE_CLIENT")
+    check(read({}, {"MOONCAKE_STANDALONE_STORAGE": "1", "MOONCAKE_CLIENT": "d:3"}).standalone_storage, "MOONCAKE_STANDALONE_STORAGE")
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"master_server_address": "f:4", "global_segment_size": "2gb"}, file)
+        file.flush()
+        named = {**environment, "SGLANG_HICACHE_MOONCAKE_CONFIG_PATH": file.name}
+        found = read({}, named)
+        check((found.master_server_address, found.global_segment_size, found.protocol) == ("f:4", 2 << 30, "rdma"), "the file, then the environment")
+        found = read({"url": "mooncake://c:2"}, named)
+        check((found.global_segment_size, found.master_server_address) == (4 << 30, "c:2"), "a configuration with an address goes without the file")
+    for config, word in (({}, "MOONCAKE_MASTER"), ({"url": "http://x"}, "mooncake://"),
+                         ({"url": "mooncake://x", "protocol": "pigeon"}, "tcp or rdma"),
+                         ({"standalone_storage": True}, "MOONCAKE_CLIENT"), ({"url": "mooncake://x", "master": "y"}, "no option 'master'")):
+        try:
+            read(config)
+            check(False, "accepted:", config)
+        except BadOption as error:
+            check(word in str(error), config, error)
+    prepared = {"MC_RPC_TIMEOUT_MS": "77"}
+    read({"url": "mooncake://x", "transfer_timeout_s": 5}).prepare_environment(prepared)
+    check(prepared["MC_RPC_TIMEOUT_MS"] == "77" and prepared["MC_TCP_STATUS_TIMEOUT_SEC"] == "5" and
+          prepared["MC_STORE_CLIENT_SETUP_RETRIES"] == "1" and prepared["MC_TCP_BIND_ADDRESS"] == "127.0.0.1", prepared)
+    try:
+        read({"client_server_address": f"127.0.0.1:{free_port()}"}).refuse_unreachable()
+        check(False, "reachable")
+    except Down as error:
+        check("no mooncake_client answers" in str(error), error)
+
+
+def set_up():
+    """One call, of the right kind; a set-up that fails is followed by none."""
+    back, store = opened({"master_server_address": "m:1", "global_segment_size": "1gb", "tenant_id": "t"})
+    check(store.calls == [("setup", "127.0.0.1", "P2PHANDSHAKE", 1 << 30, 16 << 20, "tcp", "", "m:1", {"tenant_id": "t"})], store.calls)
+    back.close()
+    check(store.calls[-1] == ("close",), "closed")
+    back, store = opened({"client_server_address": "c:1", "bounce_bytes": 65536, "local_buffer_size": 4096})
+    check(store.calls[:2] == [("setup_dummy", 65536, 4096, "c:1"), ("alloc_from_mem_pool", 65536)], store.calls)
+    check(store.calls[2][0] == "register_buffer" and store.calls[2][2] == 65536 and not store.named("setup"), store.calls)
+    back, store = opened({"master_server_address": "m:1", "protocol": "rdma"})
+    check(store.calls[1:] == [("register_buffer", back.regions[0].address, 1 << 20)], "rdma: the whole memory, once")
+    store = StandIn()
+    store.set_up = -1
+    back = Mooncake(lambda: store)
+    back.regions = [Memory(64)]
+    try:
+        back.open(Options({"master_server_address": "m:1", "protocol": "rdma"}))
+        check(False, "a set-up that failed")
+    except Down as error:
+        check("-1" in str(error) and "m:1" in str(error), error)
+    check([call[0] for call in store.calls] == ["setup"], "nothing is called after a set-up that failed", store.calls)
+
+
+def codes():
+    back, store = opened({"master_server_address": "m:1"})
+    limit = Limit()
+    store.answers.update(a=0, b=-704, c=-800, d=-5)
+    check(back.exists(["x", "a", "c", "d"], limit) == [(Status.OK, 0), (Status.ABSENT, 0), (Status.FAILED, 0), (Status.FAILED, 0)], "look-ups")
+    check(back.remove(["x", "b"], limit)[1] == Status.ABSENT and store.calls[-1] == ("batch_remove", ["x", "b"], True), "removed with force")
+    for code, status in ((-200, Status.NO_ROOM), (-600, Status.INVALID), (-706, Status.FAILED), (-707, Status.FAILED), (-800, Status.FAILED)):
+        store.answers["x"] = code
+        check(back.put([item(back, "x", (0, 8))], False, limit) == [status], code)
+    store.answers.update({"x": -800, ("get_size", "x"): 9})
+    check(back.get([item(back, "x", (0, 8))], limit) == [Status.WRONG_SIZE], "-800, and the object has another size")
+    store.answers[("get_size", "x")] = 8
+    check(back.get([item(back, "x", (0, 8))], limit) == [Status.FAILED], "-800, and it has not")
+    store.answers.update({"x": -704, "y": 9})
+    before = len(store.named("get_size"))
+    check(back.get([item(back, "x", (0, 8)), item(back, "y", (8, 8))], limit) == [Status.ABSENT, Status.WRONG_SIZE], "absent; larger place")
+    check(len(store.named("get_size")) == before, "no look-up, hence no lease, where the answer is clear")
+    store.answers.clear()
+    base = back.regions[0].address
+    check(back.get([item(back, "p", (0, 8), (16, 8)), item(back, "q", (32, 4))], limit) == [Status.OK, Status.OK], "pieces")
+    check(store.calls[-1] == ("batch_get_into_multi_buffers", ["p", "q"], [[base, base + 16], [base + 32]], [[8, 8], [4]]), store.calls[-1])
+    back.regions[0].view[0:4] = b"abcd"
+    seen = []
+    store.batch_upsert_from = lambda names, addresses, sizes: seen.append(ctypes.string_at(addresses[0], sizes[0])) or [0]
+    check(back.put([item(back, "r", (0, 2), (1, 2))], True, limit) == [Status.OK] and seen == [b"abbc"], "replace gathers", seen)
+    large = item(back, "l", (0, 8))
+    large.bytes = 1 << 31
+    check(back.put([large], False, limit) == [Status.TOO_LARGE], "more than 32 bits can say")
+
+
+def bounce():
+    back, store = opened({"client_server_address": "c:1", "bounce_bytes": 65536})
+    limit, region = Limit(), back.regions[0]
+    start = store.calls[2][1]
+    region.view[:8] = b"abcdefgh"
+    check(back.put([item(back, "x", (4, 4), (0, 4))], False, limit) == [Status.OK], "put")
+    _, names, addresses, sizes = store.calls[-1]
+    check(names == ["x"] and sizes == [8] and start <= addresses[0] <= start + 65536 - 8, store.calls[-1])
+    check(ctypes.string_at(addresses[0], 8) == b"efghabcd", "gathered")
+    check(back.get([item(back, "x", (100, 3), (200, 5))], limit) == [Status.OK] and bytes(region.view[200:205]) == b"habcd", "get")
+    halves = [item(back, "y", (0, 32769)), item(back, "z", (0, 32768))]
+    check(back.put(halves, False, limit) == [Status.TOO_LARGE, Status.OK], "a slice is half of it")
+    check(back.stats()["bounce_copied_bytes"] == 16 + 32768, back.stats())
+    store.answers["x"] = -1
+    check(back.exists(["x"], limit) == [(Status.DOWN, 0)] and back.stats()["breaker_trips"] == 1, "-1 is a dummy client's only error")
+
+
+def breaker():
+    back, store = opened({"master_server_address": "m:1", "probe_s": 0.05}, answers={"is_exist": -900})
+    limit = Limit()
+    store.answers["x"] = -900
+    check(back.exists(["x", "y"], limit) == [(Status.DOWN, 0), (Status.OK, 0)], "the call that finds out")
+    calls = len(store.named("batch_is_exist"))
+    for _ in range(3):
+        try:
+            back.exists(["y"], limit)
+            check(False, "called while it is open")
+        except Down as error:
+            check("m:1 does not answer" in str(error), error)
+    check(len(store.named("batch_is_exist")) == calls, "the library is spared")
+    check(wait_for(lambda: len(store.named("is_exist")) > 2) and store.named("is_exist")[0][1] == "tiercel.probe", "it is probed")
+    store.answers["is_exist"] = 0
+    check(wait_for(lambda: back.stats()["breaker"] == ""), "and closes")
+    check(back.exists(["y"], limit) == [(Status.OK, 0)], "again")
+    hung = threading.Event()
+    slow = Breaker(hung.wait, 0.01)
+    slow.trip("x")
+    check(wait_for(lambda: slow.probes == 1) and not slow.end(0.1), "the back end is not closed under a probe")
+    hung.set()
+
+
+if __name__ == "__main__":
+    for test in (configuration, set_up, codes, bounce, breaker):
+        test()
+    ends("connector mooncake, stand-in")

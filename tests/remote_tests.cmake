@@ -1,0 +1,13 @@
+# What the remote tier is tested with: a connector that misbehaves on demand and a writer that is killed, both
+# started by remote_test, and the contract of a store as a program, for connectors in any language.
+add_executable(remote_test_connector remote_test_connector.cc)
+target_link_libraries(remote_test_connector PRIVATE tiercel_remote nlohmann_json::nlohmann_json fmt::fmt)
+add_executable(remote_test_victim remote_test_victim.cc)
+target_link_libraries(remote_test_victim PRIVATE tiercel_remote fmt::fmt)
+add_dependencies(remote_test remote_test_connector remote_test_victim)
+
+add_executable(remote_conformance remote_conformance.cc)
+target_link_libraries(remote_conformance PRIVATE tiercel_remote GTest::gtest fmt::fmt)
+add_test(NAME remote.conformance
+  COMMAND remote_conformance --connector $<TARGET_FILE:remote_test_connector> --forgets --own-objects)
+set_tests_properties(remote.conformance PROPERTIES TIMEOUT 300 LABELS remote)
