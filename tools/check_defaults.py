@@ -6,7 +6,8 @@ import re
 import sources
 
 STRUCTS = {"NodeOptions": "src/node/options.h", "SpaceOptions": "src/memory/space.h",
-           "DiskTierOptions": "src/node/options.h", "DiskLogOptions": "src/disk/disk_options.h"}
+           "DiskTierOptions": "src/node/options.h", "DiskLogOptions": "src/disk/disk_options.h",
+           "RemoteSideOptions": "src/node/options.h", "RemoteTierOptions": "src/remote/remote_options.h"}
 DOCUMENT = "docs/guide/defaults.md"
 FIELD = re.compile(r"^\s*[\w:<>]+(?:\s[\w:<>]+)*\s+(\w+)(?:\s*=\s*([^;]+))?;", re.M)
 UNITS = {10: "KiB", 20: "MiB", 30: "GiB"}

@@ -605,6 +605,9 @@ class Node {
   Result<tiercel_disk_stats> disk_stats() const {
     return detail::value_of<tiercel_disk_stats>(tiercel_disk_stats_read, get());
   }
+  Result<tiercel_remote_stats> remote_stats() const {
+    return detail::value_of<tiercel_remote_stats>(tiercel_remote_stats_read, get());
+  }
   // For people.
   Result<std::string> status_text() const { return detail::list_of<std::string>(tiercel_status_text, get()); }
   // Ends the disk tier; close() does so by itself.

@@ -137,6 +137,7 @@ enum {
 typedef int (*tiercel_progress)(void* context, uint64_t done, uint64_t total);
 
 struct tiercel_disk_options;
+struct tiercel_remote_options;
 /* Defaults and what is seen when one bites: docs/guide/defaults.md. */
 typedef struct tiercel_node_options {
   uint64_t size;
@@ -165,6 +166,8 @@ typedef struct tiercel_node_options {
   tiercel_host_mode host_mode;
   uint64_t writer_grace_ns;                /* from an outside writer's exit to the end of its reservations */
   const struct tiercel_disk_options* disk; /* disk.h; NULL: no disk tier */
+  const struct tiercel_remote_options*
+      remote; /* remote.h; NULL: what TIERCEL_REMOTE names, or no remote tier */
 } tiercel_node_options;
 
 typedef struct tiercel_session_options {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -33,7 +34,9 @@ Core::Core(const CoreOptions& options)
     : caller_drives_(options.caller_drives),
       off_(options.node.off),
       has_disk_(options.disk.has_value()),
+      has_remote_(options.remote.has_value()),
       close_write_down_(options.disk ? options.disk->close_write_down : Duration(0)),
+      close_remote_(options.remote ? options.remote->close_deadline : Duration(0)),
       memory_kind_(options.memory),
       live_(clock_, memory_) {
   if (options.copy_threads != 0) {
@@ -67,11 +70,15 @@ Status Core::open_all(const CoreOptions& options) {
   if (Status status = open_arena(options, *grant); !status.ok()) return status;
   if (log_ != nullptr)
     if (Status status = reopen_disk(*options.disk); !status.ok()) return status;
+  if (options.remote && !options.node.off)
+    if (Status status = open_remote(*options.remote); !status.ok()) return status;
+  if (Status status = watch_ends(); !status.ok()) return status;
   const std::uint64_t seed = options.seed != 0 ? options.seed : random_not_zero();
   if (Status status = open_index(*grant, seed); !status.ok()) return status;
   World world{clock_, *executor_, arena_->extents(), memory_, seed, index_.get(), &*readers_};
   world.processes = &processes_;
   world.disk = log_.get();
+  world.remote = remote_.get();
   Result<std::unique_ptr<Node>> node = Node::open(node_options, world);
   if (!node) return node.error();
   peek([&](Live& live) {
@@ -120,9 +127,41 @@ Status Core::reopen_disk(const CoreDisk& wanted) {
   disk_text_ = fmt::format("drive     {}: {}, {}\n", wanted.path, block_engine_name(drive->engine),
                            drive->direct ? "past the page cache" : "through the page cache");
   for (const std::string& note : drive->notes) disk_text_ += fmt::format("          {}\n", note);
-  if (Status status = wake_.watch(drive->end_fd); !status.ok()) return status;
+  disk_end_fd_ = drive->end_fd;
   drive_->reopened(std::move(drive->device));
   return {};
+}
+
+Status Core::open_remote(const CoreRemote& wanted) {
+  auto store = open_store(wanted.address, clock_, children_);
+  if (!store) return store.error();
+  store_ = std::move(*store);
+  const Time until = later(clock_.now(), wanted.wait_ready);
+  while (!store_->health().ready && clock_.now() < until) {
+    store_->wait(std::min<Duration>(until - clock_.now(), std::chrono::milliseconds(20)));
+    static_cast<void>(store_->drain());
+  }
+  Digest seed{};
+  TIERCEL_CHECK(::getrandom(seed.data(), seed.size(), 0) == static_cast<ssize_t>(seed.size()));
+  auto tier = RemoteTier::open(wanted.tier, *store_, clock_, *executor_, seed);
+  if (!tier) return tier.error();
+  remote_ = std::move(*tier);
+  remote_text_ = fmt::format("remote    {}\n", printable_address(wanted.address.url));
+  return {};
+}
+
+// The control thread wakes for what ends at the drive and at the store.
+Status Core::watch_ends() {
+  const int remote = store_ != nullptr ? store_->end_fd() : -1;
+  if (remote < 0) return disk_end_fd_ < 0 ? Status{} : wake_.watch(disk_end_fd_);
+  ends_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
+  for (const int fd : {disk_end_fd_, remote}) {
+    epoll_event wanted{};
+    wanted.events = EPOLLIN;
+    if (fd >= 0 && (ends_fd_ < 0 || ::epoll_ctl(ends_fd_, EPOLL_CTL_ADD, fd, &wanted) != 0))
+      return {Code::kResourceExhausted, "no descriptor left for the remote tier; look at ulimit -n"};
+  }
+  return wake_.watch(ends_fd_);
 }
 
 Status Core::open_arena(const CoreOptions& options, const Grant& grant) {
@@ -161,7 +200,10 @@ Status Core::open_index(const Grant& grant, std::uint64_t seed) {
   return {};
 }
 
-Core::~Core() { close(); }
+Core::~Core() {
+  close();
+  if (ends_fd_ >= 0) ::close(ends_fd_);
+}
 
 bool Core::disk_open(const Live& live) const { return log_ != nullptr && !live.disk_closed; }
 
@@ -213,7 +255,7 @@ void Core::expect(std::uint64_t deadline_ns, Live& live) {
 }
 
 void Core::wait_a_turn() {
-  if (has_disk_ && !off_) return wake_.wait(kTurn);
+  if ((has_disk_ || has_remote_) && !off_) return wake_.wait(kTurn);
   const MutexLock lock(mutex_);
   changed_.wait_for(mutex_, kTurn);
 }
@@ -255,6 +297,26 @@ void Core::close() {
   static_cast<void>(ended.ok());
   // What tickets had waited for is still read; of a drive that hangs only so long.
   const auto patience = static_cast<std::uint64_t>(close_write_down_.count());
+  if (remote_ != nullptr) {
+    peek([this](Live&) { remote_->flush_soon(); });
+    const auto all = static_cast<std::uint64_t>(close_remote_.count());
+    const Answer stored = wait(all, [this](Live& live) -> std::optional<Answer> {
+      const bool waits = live.node->storing_remotely() && !remote_->down();
+      return waits ? std::nullopt : std::optional(Answer{});
+    });
+    static_cast<void>(stored.ok());
+    const MutexLock lock(mutex_);
+    live_.node->close_remote(kTurn);
+    settle(live_);
+  }
+  // Copies between the exchange and the arena that were under way.
+  const Answer moved = wait(TIERCEL_FOREVER, [this](Live& live) -> std::optional<Answer> {
+    const Stats& stats = live.node->stats();
+    if (remote_ != nullptr && stats.remote_reading_bytes + stats.remote_writing_bytes != 0)
+      return std::nullopt;
+    return Answer{};
+  });
+  static_cast<void>(moved.ok());
   const Answer read = wait(patience, [](Live& live) -> std::optional<Answer> {
     if (live.node->stats().disk_reading_bytes != 0) return std::nullopt;
     return Answer{};
@@ -272,10 +334,12 @@ void Core::close() {
     live_.node.reset();
     log_.reset();
     drive_.reset();
+    remote_.reset();
   }
   changed_.notify_all();
   // Another caller may be inside drive() and look for copies once more: its queue stays.
   if (own_copies_ == nullptr) executor_.reset();
+  store_.reset();
   arena_.reset();
 }
 

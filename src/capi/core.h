@@ -24,9 +24,12 @@
 #include "index/lease_table.h"
 #include "memory/mapped_arena.h"
 #include "node/node.h"
+#include "os/child_process.h"
 #include "os/clock.h"
 #include "os/processes.h"
 #include "os/thread_annotations.h"
+#include "remote/open_store.h"
+#include "remote/remote_tier.h"
 
 namespace tiercel::capi {
 
@@ -42,9 +45,18 @@ struct CoreDisk {
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // while room is claimed
 };
 
+// A remote tier below it.
+struct CoreRemote {
+  StoreAddress address;
+  RemoteTierOptions tier;
+  Duration close_deadline = std::chrono::seconds(5);
+  Duration wait_ready{0};
+};
+
 struct CoreOptions {
   NodeOptions node;
   std::optional<CoreDisk> disk;
+  std::optional<CoreRemote> remote;
   std::uint64_t seed = 0;      // 0: a random one
   bool caller_drives = false;  // no control thread
   unsigned copy_threads = 0;   // 0: copies run inside drive()
@@ -115,6 +127,10 @@ class Core final {
   Time now() const { return clock_.now(); }
   bool off() const { return off_; }
   bool has_disk() const { return has_disk_; }  // was opened with one, also when it is switched off
+  bool has_remote() const { return has_remote_; }
+  // Null: no remote tier, or switched off. Requires: the lock is held, the node is not closed.
+  const RemoteTier* remote() const { return remote_.get(); }
+  const std::string& remote_text() const { return remote_text_; }  // its address, for people
   EngineMemory& memory() { return memory_; }
   // Requires: the node is not closed.
   MappedArena& arena() { return *arena_; }
@@ -129,6 +145,8 @@ class Core final {
   Status open_all(const CoreOptions& options);
   Status open_disk(const CoreDisk& wanted);
   Status reopen_disk(const CoreDisk& wanted);
+  Status open_remote(const CoreRemote& wanted);
+  Status watch_ends();
   Status open_arena(const CoreOptions& options, const Grant& grant);
   Status open_index(const Grant& grant, std::uint64_t seed);
   static Answer closed();
@@ -146,7 +164,8 @@ class Core final {
   const bool caller_drives_;
   const bool off_;
   const bool has_disk_;
-  const Duration close_write_down_;
+  const bool has_remote_;
+  const Duration close_write_down_, close_remote_;
   const MappingKind memory_kind_;
   PageKind page_kind_ = PageKind::kUnknown;
   std::optional<MappedArena> arena_;
@@ -154,6 +173,12 @@ class Core final {
   std::unique_ptr<DiskLog> log_;
   bool disk_created_ = false;
   std::string disk_text_;
+  LinuxChildProcesses children_;
+  std::unique_ptr<RemoteStore> store_;
+  std::unique_ptr<RemoteTier> remote_;
+  std::string remote_text_;
+  int disk_end_fd_ = -1;                 // of the drive
+  int ends_fd_ = -1;                     // an epoll over that and the store's: readable while either is
   std::unique_ptr<CompactIndex> index_;  // in the arena, as the lease table is
   std::optional<LeaseTable> readers_;
   std::unique_ptr<Executor> executor_;

@@ -198,7 +198,8 @@ tiercel_status tiercel_prefetch(tiercel_namespace* ns, const tiercel_prefetch_op
     PrefetchRequest request;
     TIERCEL_RETURN_UNLESS_OK(read_list("prefetch: keys", given.keys, given.key_count, keys));
     TIERCEL_RETURN_UNLESS_OK(read_list("prefetch: held", given.held, given.held_count, request.held));
-    if (!ns->core->has_disk()) return no_disk("prefetch");
+    if (!ns->core->has_disk() && !ns->core->has_remote())
+      return unsupported("prefetch: the node has neither a disk nor a remote tier to fetch from");
     const std::vector<Key> names = keys_of(keys);
     request.session = ns->session;
     request.ns = ns->id;
@@ -211,7 +212,7 @@ tiercel_status tiercel_prefetch(tiercel_namespace* ns, const tiercel_prefetch_op
         start.prepare(ns->core, OperationKind::kPrefetch, given.cq, given.user_data, operation != nullptr));
     TIERCEL_RETURN_UNLESS_OK(ns->core->locked([&](Live& live) -> Answer {
       if (ns->core->off()) return {TIERCEL_UNAVAILABLE, "prefetch: the cache is switched off (TIERCEL_OFF)"};
-      if (!ns->core->disk_open(live)) return no_disk("prefetch");
+      if (!ns->core->has_remote() && !ns->core->disk_open(live)) return no_disk("prefetch");
       RequestName name(live, ns->session, given.request);
       request.request = name.id();
       const auto id = live.node->prefetch(request);
@@ -278,7 +279,8 @@ tiercel_status tiercel_status_text(tiercel_node* node, char* text, uint64_t capa
     TIERCEL_RETURN_UNLESS_OK(check(node));
     std::string out;
     TIERCEL_RETURN_UNLESS_OK(node->core->locked([&](Live& live) -> Answer {
-      out = status_text(live.node->stats(), node->core->disk_stats()) + node->core->disk_text();
+      out = status_text(live.node->stats(), node->core->disk_stats(), node->core->remote()) +
+            node->core->disk_text() + node->core->remote_text();
       return {};
     }));
     return write_list<char>("status_text", out, text, capacity, count);

@@ -294,6 +294,7 @@ Time Live::next_due() {
   while (!deadlines_.empty() && deadlines_.top() <= now) deadlines_.pop();
   Time tick = later(now, kTick);
   if (node != nullptr && node->disk() != nullptr) tick = std::min(tick, node->disk()->next_due());
+  if (node != nullptr && node->remote() != nullptr) tick = std::min(tick, node->remote()->next_due());
   return deadlines_.empty() ? tick : std::min(tick, deadlines_.top());
 }
 

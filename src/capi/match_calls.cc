@@ -191,8 +191,9 @@ tiercel_status tiercel_ticket_summary(const tiercel_ticket* ticket, tiercel_tick
     out.hit_tokens = view.hit_tokens;
     out.missed_tokens = view.missed_tokens;
     const std::uint64_t hit = view.length > view.first_page ? view.length - view.first_page : 0;
-    out.disk_pages = std::min(view.promoted_pages, hit);
-    out.host_pages = hit - out.disk_pages;
+    out.remote_pages = std::min(view.remote_pages, hit);
+    out.disk_pages = std::min(view.promoted_pages - view.remote_pages, hit - out.remote_pages);
+    out.host_pages = hit - out.disk_pages - out.remote_pages;
     return write_sized("ticket_summary", out, counts);
   });
 }

@@ -7,6 +7,7 @@
 #include "capi/disk_calls.h"
 #include "capi/handles.h"
 #include "capi/options.h"
+#include "capi/remote_calls.h"
 
 using namespace tiercel;        // NOLINT(google-build-using-namespace): the ABI's functions stand outside
 using namespace tiercel::capi;  // NOLINT(google-build-using-namespace)
@@ -115,7 +116,8 @@ Answer read_node_options(const tiercel_node_options* options, CoreOptions& core)
                         std::uint64_t done, std::uint64_t total) { return call(context, done, total) != 0; };
   core.caller_drives = given.threading == TIERCEL_THREADING_CALLER;
   core.copy_threads = given.copy_threads != 0 ? given.copy_threads : (core.caller_drives ? 0 : 1);
-  return read_disk_options(given.disk, core);
+  TIERCEL_RETURN_UNLESS_OK(read_disk_options(given.disk, core));
+  return read_remote_options(given.remote, core);
 }
 
 }  // namespace

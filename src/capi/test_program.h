@@ -44,6 +44,7 @@ struct ProgramOptions {
   std::uint64_t slots = 64;
   bool registers = true;
   const tiercel_disk_options* disk = nullptr;
+  const tiercel_remote_options* remote = nullptr;
 };
 
 // Full attention in layers 0 and 2 (k and v of 4 tokens × 32 bytes), a state of 256 bytes in layer 1.
@@ -96,6 +97,7 @@ inline Program::Program(const ProgramOptions& wanted) : options(wanted) {
   node_options.client_share = 1;
   node_options.load_back_threshold_tokens = 1;
   node_options.disk = options.disk;
+  node_options.remote = options.remote;
   tiercel_error error{};
   EXPECT_EQ(tiercel_node_open(&node_options, &node, &error), TIERCEL_OK) << error.message;
   auto session_options = sized<tiercel_session_options>();

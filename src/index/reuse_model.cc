@@ -218,7 +218,11 @@ ReuseModel::Seen ReuseModel::recognise(const SeenRequest& request) {
   std::size_t known = request.pages.size();
   while (known > 0 && (at = find(request.pages[known - 1])) == nullptr) --known;
   seen.known = request.first_page + known;
-  if (at != nullptr) {
+  if (Note* older = older_place(request, seen.known)) {
+    seen.known = request.resident;
+    seen.kind = seen.fresh() == 0 ? kWhole : kBranch;
+    at = older;
+  } else if (at != nullptr) {
     if (at->children >= kHubChildren) {
       seen.kind = kOffHub;
     } else if (seen.fresh() == 0) {
@@ -254,6 +258,18 @@ ReuseModel::Seen ReuseModel::recognise(const SeenRequest& request) {
   seen.cell = static_cast<std::uint8_t>(seen.kind * kLengths + length);
   seen.tail = tail_class(request);
   return seen;
+}
+
+// Pages may be there that came before these notes (a restart, another node): where they end, requests part.
+ReuseModel::Note* ReuseModel::older_place(const SeenRequest& request, std::uint64_t known) {
+  const std::uint64_t full = request.first_page + request.pages.size();
+  if (notes_.empty() || request.resident > full || request.resident <= known) return nullptr;
+  Note& note = insert(request.pages[request.resident - request.first_page - 1]);
+  note.owner = note.last = now();
+  note.stop = kLeftHere;
+  note.visits = 1;
+  note.children = 1;
+  return &note;
 }
 
 Forecast ReuseModel::forecast(const SeenRequest& request, const Seen& seen) const {

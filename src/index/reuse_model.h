@@ -159,6 +159,7 @@ class ReuseModel final {
   std::uint32_t now() const { return static_cast<std::uint32_t>(requests_ - 1); }
 
   Seen recognise(const SeenRequest& request);
+  Note* older_place(const SeenRequest& request, std::uint64_t known);
   void visit(Note& note, bool goes_on);
   void count_use(Note& note, std::size_t class_before, std::uint32_t last_before);
   void take_notes(const SeenRequest& request, const Seen& seen);

@@ -179,6 +179,27 @@ TEST(ReuseModel, WhereWhatIsThereEndsIsAStopExceptForWhoAddsNothing) {
   EXPECT_GT(visits_at(model.learn(request), 20), 0);
 }
 
+TEST(ReuseModel, WhatLiesInTheCacheFromBeforeIsAPlaceWhereRequestsPart) {
+  ReuseModel model(kEntries);
+  SeenRequest request;
+  const auto first = joined(chain(20, 1), 12, chain(5, 2));
+  request.pages = first;
+  request.resident = 12;
+  request.restorable = 8;
+  const Forecast forecast = model.learn(request);
+  EXPECT_EQ(forecast.known, 12U);
+  EXPECT_EQ(forecast.there, 12U);
+  EXPECT_GT(visits_at(forecast, 12), 0);
+  // From then on it is known by itself.
+  const Forecast next = learn(model, joined(first, 12, chain(5, 3)));
+  EXPECT_EQ(next.known, 12U);
+  EXPECT_GT(visits_at(next, 12), 0);
+  // Nothing beyond the request, and nothing when all that is there is known.
+  ReuseModel other(kEntries);
+  request.resident = 18;
+  EXPECT_EQ(other.learn(request).known, 0U);
+}
+
 TEST(ReuseModel, APointThatWasThereServesWhatStopsBeyondItUpToTheNext) {
   Forecast forecast;
   forecast.known = forecast.there = 5;

@@ -27,7 +27,9 @@ bool Node::State::by_points(const Form& form) const {
 }
 
 // Once per request, and only from what came before it.
-void Node::State::foresee(Ticket& ticket, const MatchQuery& query, std::uint64_t sequence) {
+// `there`: pages of the chain that any tier has, up to the first gap.
+void Node::State::foresee(Ticket& ticket, const MatchQuery& query, std::uint64_t sequence,
+                          std::uint64_t there) {
   const Form& form = *space_of(query.ns).form;
   const bool asked_for = (form.states | form.windows) != 0 || options.policy == PolicyKind::kValue;
   if (!asked_for || !query.touch || options.off) return;
@@ -45,7 +47,8 @@ void Node::State::foresee(Ticket& ticket, const MatchQuery& query, std::uint64_t
   request.pages = hashes;
   request.first_page = query.first_page;
   request.restorable = std::min(ticket.view.length, query.first_page + whole);
-  request.resident = ticket.view.known_pages;
+  // Without a required class nothing says where what is there ends.
+  if (form.required != 0) request.resident = there;
   request.by_points = by_points(form);
   request.page_tokens = page_tokens;
   if (query.prompt_tokens != 0)

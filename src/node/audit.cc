@@ -31,9 +31,10 @@ AuditResidence laid_open(const Residence& set, const Space& space) {
   out.copies = set.copies;
   out.session = set.session;
   out.page_visible = set.page != nullptr && set.page->visible;
+  out.page_below = set.page_below;
   out.from_disk = set.from_disk;
   out.reading = set.reading;
-  out.writing = set.disk == DiskState::kWriting;
+  out.writing = set.disk == DiskState::kWriting || set.remote == DiskState::kWriting;
   return out;
 }
 
@@ -49,6 +50,18 @@ std::optional<std::string> chains_wrong(const PageTable& pages) {
   return std::nullopt;
 }
 
+// What is attached to a page below is whole, not required, and its page is not visible.
+std::optional<std::string> attached_wrong(const AuditResidence& set, const Residence& of, bool listed) {
+  if (of.page_below != listed)
+    return "a class-set of a page below is not in their list, or the other way round";
+  if (!of.page_below) return std::nullopt;
+  if (of.page == nullptr || of.page->visible || set.state != ResidenceState::kStaged)
+    return "a class-set of a page below is not staged, or its page is visible";
+  if (of.page->form->form->classes[set.cls.value()].required())
+    return "a required class-set waits for a page below";
+  return std::nullopt;
+}
+
 }  // namespace
 
 Audit Node::audit() const {
@@ -59,7 +72,11 @@ Audit Node::audit() const {
   for (const auto& [id, set] : s.residences) sorted.push_back(set.get());
   std::sort(sorted.begin(), sorted.end(),
             [](const Residence* a, const Residence* b) { return a->id < b->id; });
-  for (const Residence* set : sorted) audit.residences.push_back(laid_open(*set, s.space));
+  for (const Residence* set : sorted) {
+    const AuditResidence& out = audit.residences.emplace_back(laid_open(*set, s.space));
+    if (!audit.inconsistency)
+      audit.inconsistency = attached_wrong(out, *set, s.attached_below.contains(set->id));
+  }
   for (const auto& [id, ticket] : s.tickets) {
     AuditTicket& out = audit.tickets.emplace_back();
     out.ticket = id;
@@ -86,7 +103,7 @@ Audit Node::audit() const {
   for (const auto& [id, session] : s.sessions)
     audit.session_bytes += session.leased_bytes + session.reserved_bytes;
   audit.index_entries = s.pages.size();
-  audit.inconsistency = s.space.inconsistency();
+  if (!audit.inconsistency) audit.inconsistency = s.space.inconsistency();
   if (!audit.inconsistency) audit.inconsistency = s.pages.index().inconsistency();
   if (!audit.inconsistency) audit.inconsistency = chains_wrong(s.pages);
   return audit;

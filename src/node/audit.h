@@ -65,6 +65,13 @@ struct Stats {
   std::uint64_t demoted = 0, demoted_bytes = 0;    // class-sets that were written down
   std::uint64_t demotions_refused = 0;             // that the disk's admission refused (DiskStats has why)
   std::uint64_t prefetches = 0, prefetched_pages = 0;
+  // The remote tier.
+  std::uint64_t remote_reading_bytes = 0, remote_writing_bytes = 0;  // now
+  std::uint64_t remote_matches = 0;     // matches that had to wait for what it has
+  std::uint64_t remote_hit_tokens = 0;  // of pages of which something came from there
+  std::uint64_t remote_promoted = 0, remote_promoted_bytes = 0;  // class-sets; they are in `promoted`, too
+  std::uint64_t remote_demoted = 0, remote_demoted_bytes = 0;    // class-sets that were stored there
+  std::uint64_t remote_refused = 0;                              // too large for the exchange
 };
 
 enum class ResidenceState : std::uint8_t { kWriting, kStaged, kResident, kHidden, kQuarantined };
@@ -84,9 +91,10 @@ struct AuditResidence {
   std::uint32_t copies = 0;  // queued or running, that use its slots
   SessionId session;         // who is charged while it is written or quarantined
   bool page_visible = false;
-  bool from_disk = false;  // its bytes come from there
-  bool reading = false;    // now
-  bool writing = false;    // the disk still writes from it
+  bool page_below = false;  // staged, and found with its page, which the disk has and the host tier has not
+  bool from_disk = false;   // its bytes come from there
+  bool reading = false;     // now
+  bool writing = false;     // the disk still writes from it
 };
 struct AuditTicket {
   TicketId ticket;

@@ -93,7 +93,8 @@ std::uint64_t Node::State::write_room() const {
 }
 
 void Node::State::offer_to_log(Residence& set, DiskOffer offer) {
-  if (world.disk == nullptr || set.page == nullptr || set.state != ResidenceState::kResident) return;
+  if (world.disk == nullptr || set.page == nullptr) return;
+  if (set.state != ResidenceState::kResident && !set.page_below) return;
   if (set.disk == DiskState::kWriting || set.disk == DiskState::kThere) return;
   const Namespace& ns = *namespaces.at(set.ns);
   // What another process may still change is not worth a write before that has ended.
@@ -129,6 +130,7 @@ void Node::State::offer_to_log(Residence& set, DiskOffer offer) {
 }
 
 void Node::State::became_resident(Residence& set) {
+  if (options.remote.write_policy == WritePolicy::kWriteThrough) offer_remote(set);
   if (world.disk == nullptr || set.disk == DiskState::kThere) return;
   switch (options.disk.write_policy) {
     case WritePolicy::kWriteThrough:
@@ -143,10 +145,15 @@ void Node::State::became_resident(Residence& set) {
 
 // Of one page that a match found. Second touch means another request than the one that stored it.
 void Node::State::used_again(Page& page, RequestId request) {
-  if (world.disk == nullptr || !page.visible || options.disk.write_policy == WritePolicy::kWriteBack) return;
+  if ((world.disk == nullptr && world.remote == nullptr) || !page.visible) return;
   if (request != RequestId{} && request == page.last_hit_by) return;
   page.last_hit_by = request;
   if (page.hits < UINT32_MAX) ++page.hits;
+  if (options.remote.write_policy == WritePolicy::kWriteThroughSelective &&
+      page.hits >= options.remote.selective_threshold)
+    for (Residence* set : page.sets)
+      if (set != nullptr) offer_remote(*set);
+  if (world.disk == nullptr || options.disk.write_policy == WritePolicy::kWriteBack) return;
   if (options.disk.write_policy == WritePolicy::kWriteThroughSelective &&
       page.hits < options.disk.selective_threshold)
     return;
@@ -156,6 +163,7 @@ void Node::State::used_again(Page& page, RequestId request) {
 
 // What was refused is not asked again here: to be evicted is no use.
 void Node::State::leaves(Residence& set) {
+  if (options.remote.write_policy == WritePolicy::kWriteBack) offer_remote(set);
   if (world.disk == nullptr || set.disk == DiskState::kRefused) return;
   if (options.disk.write_policy == WritePolicy::kWriteThroughSelective) return;
   offer_down(set, DiskOffer::kLeaving);
@@ -230,10 +238,11 @@ void Node::State::offer_ended(Residence& set, std::optional<std::uint64_t> at) {
     stats.demoted_bytes += set.payload_bytes;
   }
   settle_descent(set);
-  if (set.page != nullptr)
-    drop_if_unneeded(set);
-  else
-    free_if_unused(set);
+  if (set.page != nullptr) return drop_if_unneeded(set);
+  // Its page was evicted while it was written down, and is below now; something of it may have come since.
+  Page* page = at ? find(set.ns, set.key) : nullptr;
+  if (page != nullptr) attach_below(*page);
+  free_if_unused(set);
 }
 
 // It is on the disk, or will not be for these stores.
@@ -275,6 +284,8 @@ void Node::State::disk_evicted(const DiskName& name) {
   const Form& form = *space_of(known->second).form;
   if (name.cls.value() >= form.form->classes.size()) return;
   if (form.required != 0 && !form.form->classes[name.cls.value()].required()) return;
+  if (page != nullptr) settle_below(page->name);
+  page = find(known->second, name.key);
   // What was removed stays `removed`, whatever became of its bytes.
   const bool gone = page == nullptr || (!page->visible && !page->any_set());
   if (gone && history.why(known->second, name.key).cause != Cause::kRemoved)
@@ -304,7 +315,10 @@ std::size_t Node::State::disk_events() {
         Residence* set = residence(at->second);
         reads.erase(at);
         TIERCEL_CHECK(set != nullptr);
-        read_done(*set, event.status);
+        read_done(*set, event.status,
+                  event.status.code == Code::kDataCorrupt ? Reason::kDamaged
+                  : event.status.code == Code::kNotFound  ? Reason::kRemoved
+                                                          : Reason::kTierDown);
         break;
       }
       case DiskEvent::Kind::kEvicted:
@@ -409,8 +423,9 @@ Result<OperationId> Node::flush(std::optional<Duration> deadline) {
 std::vector<std::uint64_t> Node::State::hottest_unwritten() {
   std::vector<const Residence*> sets;
   for (const auto& [id, set] : residences)
-    if (set->state == ResidenceState::kResident && set->page != nullptr && set->page->visible &&
-        set->disk != DiskState::kThere && set->disk != DiskState::kWriting)
+    if (set->page != nullptr && (set->page->visible || set->page_below) &&
+        (set->state == ResidenceState::kResident || set->page_below) && set->disk != DiskState::kThere &&
+        set->disk != DiskState::kWriting)
       sets.push_back(set.get());
   std::sort(sets.begin(), sets.end(), [](const Residence* a, const Residence* b) {
     const auto order = [](const Residence* set) {
@@ -450,6 +465,7 @@ void Node::State::forget_disk() {
     completion.status = Status{Code::kUnavailable, "flush: the disk was closed before all was durable"};
     give(std::move(completion));
   }
+  forget_below();
   to_offer.clear();
   unwritten.clear();
   world.disk = nullptr;

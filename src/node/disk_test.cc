@@ -3,107 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include "disk/test_block_device.h"
-#include "node/test_world.h"
+#include "node/test_disk_bed.h"
 
 namespace tiercel {
 namespace {
-
-constexpr std::uint64_t kDriveBytes = 32 << 20;
-
-DiskLogOptions small_log() {
-  DiskLogOptions options;
-  options.region_bytes = 1 << 20;
-  options.segment_bytes = 64 << 10;
-  options.index_entries = 8192;
-  options.admission = DiskAdmission::kAll;
-  return options;
-}
-
-TestModel hybrid_model() {
-  TestModel model;
-  model.window_pages = 2;
-  model.state = true;
-  model.index_keys = true;
-  model.draft = true;
-  return model;
-}
-
-// A drive that outlives the nodes that are opened on it, one after the other.
-class DiskBed {
- public:
-  explicit DiskBed(const TestModel& model = {}) { options.spec = test_spec(model); }
-  ~DiskBed() { end(); }
-
-  TestWorld& open() {
-    Digest uuid{};
-    uuid[0] = std::byte{7};
-    auto opened = DiskLog::open(log_options, drive, clock, uuid);
-    EXPECT_TRUE(opened) << opened.error().to_string();
-    log = std::move(*opened);
-    options.disk = log.get();
-    world = std::make_unique<TestWorld>(options);
-    return *world;
-  }
-  // As after a crash of the process: what is not on the drive is gone.
-  void end() {
-    world.reset();
-    log.reset();
-  }
-  TestWorld& reopen() {
-    end();
-    return open();
-  }
-  void settle() {
-    for (int i = 0; i < 64; ++i) world->node().poll();
-  }
-  void make_durable() {
-    ASSERT_TRUE(world->node().flush());
-    settle();
-    EXPECT_EQ(log->durable_at(), log->last_at());
-  }
-
-  MatchQuery query(const std::vector<Key>& keys) {
-    MatchQuery query;
-    query.session = world->session();
-    query.ns = world->ns();
-    query.keys = keys;
-    query.may_promote = true;
-    return query;
-  }
-  TicketId promoted(const std::vector<Key>& keys) {
-    const TicketId ticket = world->node().match(query(keys)).value();
-    settle();
-    EXPECT_FALSE(world->view(ticket).pending);
-    return ticket;
-  }
-
-  // The first `reads` reads from now on end, no more.
-  void hold_reads_after(std::uint64_t reads) {
-    left = reads;
-    drive.held = [this](const BlockRequest& request) {
-      if (request.work != BlockWork::kRead) return false;
-      if (left == 0) return true;
-      --left;
-      return false;
-    };
-  }
-  void hold_no_more() { drive.held = {}; }
-
-  ManualClock clock;
-  TestBlockDevice drive{kDriveBytes, clock};
-  std::uint64_t left = 0;
-  DiskLogOptions log_options = small_log();
-  TestOptions options;
-  std::unique_ptr<DiskLog> log;
-  std::unique_ptr<TestWorld> world;
-};
-
-std::uint64_t missed_for(const TicketView& view, Reason reason) {
-  std::uint64_t pages = 0;
-  for (const Miss& miss : view.missed) pages += miss.reason == reason ? miss.pages : 0;
-  return pages;
-}
 
 TEST(NodeDisk, WhatWasDurableIsFoundByTheNextNodeByteForByte) {
   DiskBed bed(hybrid_model());
@@ -168,6 +71,53 @@ TEST(NodeDisk, ARemovedPageAndWhatIsBelowItNeverComesBack) {
   bed.make_durable();
   bed.reopen();
   EXPECT_EQ(bed.world->view(bed.promoted(keys)).length, 3);
+}
+
+// The pages that wait for their turn are below the one that goes, and nothing of them is in the host tier
+// yet.
+TEST(NodeDisk, WhatAPromotionHasNotBegunToReadIsNotBroughtUpAfterARemovalAboveIt) {
+  for (const bool required : {true, false}) {
+    TestModel model;
+    model.full = required;
+    model.window_pages = required ? 0 : 4;
+    DiskBed bed(model);
+    bed.log_options.reads_in_flight = 1;
+    bed.open();
+    const std::vector<Key> keys = bed.world->keys(4);
+    bed.world->store_pages(keys, {});
+    bed.make_durable();
+    bed.reopen();
+    bed.hold_reads_after(0);
+    const TicketId ticket = bed.world->node().match(bed.query(keys)).value();
+    bed.world->node().poll();
+    ASSERT_TRUE(bed.world->view(ticket).pending);
+    ASSERT_TRUE(bed.world->node().remove(bed.world->ns(), std::span(keys.data(), 1)).ok());
+    bed.hold_no_more();
+    bed.settle();
+    EXPECT_EQ(bed.world->view(ticket).length, 0);
+    EXPECT_TRUE(bed.world->node().audit().residences.empty()) << "required " << required;
+    EXPECT_EQ(bed.log->stats().reads, 1);
+  }
+}
+
+// One of its required class-sets is on the disk, the other is the engine's: what lacks is the snapshot.
+TEST(NodeDisk, APageInPartOnTheDiskAndInPartTheEnginesIsNotMissedForItself) {
+  TestModel model;
+  model.index_keys = true;
+  model.state = true;
+  DiskBed bed(model);
+  bed.open();
+  const std::vector<Key> keys = bed.world->keys(2);
+  bed.world->store_pages(keys, {});
+  bed.make_durable();
+  bed.reopen();
+  for (const Key& key : keys) bed.log->drop({DiskSpaceId(1), key, ClassId(0)});
+  MatchQuery query = bed.query(keys);
+  std::vector<std::uint64_t> held(bed.world->form().classes.size());
+  held[0] = 2;
+  query.held = held;
+  const TicketView view = bed.world->view(bed.world->node().match(query).value());
+  EXPECT_EQ(missed_for(view, Reason::kStateMissing), 2);
 }
 
 TestModel state_only_model() {

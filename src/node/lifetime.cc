@@ -213,13 +213,17 @@ Status Node::remove(NamespaceId ns, std::span<const Key> keys) {
   bool recorded = true;
   for (const Key& key : keys) {
     // Also an entry that was cleared: pages stored since may hang below it.
+    ++s.space_of(ns).removals;
     if (Page* page = s.find_any(ns, key); page != nullptr) s.remove_tree(*page);
     s.remove_unrooted(s.space_of(ns));
     if (const DiskSpaceId space = s.space_of(ns).disk;
         s.on_disk(space) && !TIERCEL_FAULT(removal_stays_in_memory))
       recorded = s.note_record(s.world.disk->remove(space, key), at) && recorded;
   }
-  return s.settle_record("remove", at, recorded);
+  if (!keys.empty()) s.clear_remote(s.space_of(ns));
+  Status status = s.settle_record("remove", at, recorded);
+  Status remote = s.settle_remote("remove");
+  return status.ok() ? remote : status;
 }
 
 Status Node::clear(NamespaceId id) {
@@ -237,7 +241,10 @@ Status Node::clear(NamespaceId id) {
   s.push_cleared(ns.form->id, id);
   std::uint64_t at = 0;
   const bool recorded = !s.on_disk(ns.disk) || s.note_record(s.world.disk->clear(ns.disk), at);
-  return s.settle_record("clear", at, recorded);
+  s.clear_remote(ns);
+  Status status = s.settle_record("clear", at, recorded);
+  Status remote = s.settle_remote("clear");
+  return status.ok() ? remote : status;
 }
 
 Status Node::State::clear_form(std::string_view call, Form& form) {
@@ -246,10 +253,13 @@ Status Node::State::clear_form(std::string_view call, Form& form) {
   ++form.mark;
   pages.index().bump_mark(form.id.value());
   push_cleared(form.id, NamespaceId{});
-  if (world.disk == nullptr) return {};
+  clear_remote(form);
   std::uint64_t at = 0;
-  const bool recorded = note_record(world.disk->clear_form(form.form->fingerprint, form.weights_epoch), at);
+  const bool recorded = world.disk == nullptr ||
+                        note_record(world.disk->clear_form(form.form->fingerprint, form.weights_epoch), at);
   Status status = settle_record(call, at, recorded);
+  Status remote = settle_remote(call);
+  if (status.ok()) status = std::move(remote);
   form.unrecorded = !status.ok();
   return status;
 }
@@ -276,7 +286,8 @@ std::size_t Node::State::expire_residences() {
   while (!residence_deadlines.empty() && residence_deadlines.begin()->first <= now()) {
     Residence* set = residence(residence_deadlines.begin()->second);
     residence_deadlines.erase(residence_deadlines.begin());
-    if (set == nullptr || set->state == ResidenceState::kResident || TIERCEL_FAULT(leak_expired_reservation))
+    if (set == nullptr || set->state == ResidenceState::kResident || set->page_below ||
+        TIERCEL_FAULT(leak_expired_reservation))
       continue;
     const std::uint64_t id = set->id;
     if (set->page != nullptr) {
@@ -393,6 +404,7 @@ std::size_t Node::poll() {
   State& s = *state_;
   std::size_t done = s.finish_copies();
   done += s.disk_events();
+  done += s.remote_events();
   done += s.watch_writers();
   done += s.expire();
   done += s.sweep(256);

@@ -111,7 +111,7 @@ Result<TicketId> Node::match(const MatchQuery& query) {
     s.finish_match(ticket, query);
     return id;
   }
-  ++s.stats.disk_matches;
+  ++(promotion.asking ? s.stats.remote_matches : s.stats.disk_matches);
   s.promotions.emplace(id, std::move(promotion));
   s.settle_promotions();
   if (const auto at = s.promotions.find(id); at != s.promotions.end()) at->second.told = true;
@@ -125,8 +125,11 @@ void Node::State::finish_match(Ticket& ticket, const MatchQuery& query) {
   if (options.write_policy == WritePolicy::kWriteThroughSelective) remember_sightings(query);
   ++stats.matches;
   stats.hit_tokens += ticket.view.hit_tokens;
-  stats.disk_hit_tokens += std::min(ticket.view.hit_tokens,
-                                    ticket.brought_pages * space_of(ticket.ns).form->form->spec.page_tokens);
+  stats.disk_hit_tokens +=
+      std::min(ticket.view.hit_tokens, (ticket.brought_pages - ticket.remote_pages) *
+                                           space_of(ticket.ns).form->form->spec.page_tokens);
+  stats.remote_hit_tokens += std::min(ticket.view.hit_tokens,
+                                      ticket.remote_pages * space_of(ticket.ns).form->form->spec.page_tokens);
   stats.missed_tokens += ticket.view.missed_tokens;
   for (const Miss& miss : ticket.view.missed) {
     stats.missed_pages[static_cast<std::size_t>(miss.reason)] += miss.pages;
@@ -156,11 +159,13 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
     presence[i] = visible_presence(query, request, query.keys[i], found[i]);
     for (std::size_t c = 0; c < model.classes.size(); ++c) view.resident[c] += presence[i] >> c & 1;
   }
-  const std::vector<Presence> lower = lower_presence(query.ns, query.first_page, query.keys, request);
+  const std::vector<Presence> lower = below_presence(query.ns, query.first_page, query.keys, request);
   view.on_disk.assign(model.classes.size(), 0);
-  for (const Presence bits : lower)
+  for (const Presence bits :
+       world.remote == nullptr ? lower : lower_presence(query.ns, query.first_page, query.keys, request))
     for (std::size_t c = 0; c < model.classes.size(); ++c) view.on_disk[c] += bits >> c & 1;
   view.promoted_pages = ticket.brought_pages;
+  view.remote_pages = ticket.remote_pages;
   std::vector<Presence> judged = presence;
   if (TIERCEL_FAULT(resume_ignores_window))
     for (Presence& bits : judged) bits |= form.windows;
@@ -188,15 +193,7 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
     while (rule.lengths.back() > fits) rule.lengths.pop_back();  // length 0 leases nothing
   view.lengths = std::move(rule.lengths);
   view.length = view.lengths.back();
-  foresee(ticket, query, access.sequence);
-  use_found(ticket, query, access, found, presence);
-  if (query.touch)
-    for (std::uint64_t page = query.first_page; page < view.length; ++page)
-      if (Page* at = found[page - query.first_page]; at != nullptr) used_again(*at, query.request);
-
   AnswerSoFar so_far{query, request, found, presence, lower};
-  so_far.possible = possible;
-  so_far.forced = forced;
   so_far.gap = rule.gap;
   if (!lower.empty()) {
     so_far.everywhere = presence;
@@ -206,6 +203,14 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
     so_far.reach = all.longest;
     rule.gap = all.gap;
   }
+  foresee(ticket, query, access.sequence, rule.gap);
+  use_found(ticket, query, access, found, presence);
+  if (query.touch)
+    for (std::uint64_t page = query.first_page; page < view.length; ++page)
+      if (Page* at = found[page - query.first_page]; at != nullptr) used_again(*at, query.request);
+
+  so_far.possible = possible;
+  so_far.forced = forced;
   const std::vector<PageView> views = missed_views(ticket, so_far);
   const std::uint64_t end = query.first_page + found.size();
   const std::uint64_t end_tokens = end * page_tokens;
@@ -219,6 +224,14 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
   for (const Miss& miss : view.missed) view.missed_tokens += miss.tokens;
 }
 
+// Required classes of which the engine holds this page.
+Presence Node::State::held_required(const Ticket& ticket, std::uint64_t page) const {
+  Presence held = 0;
+  for (const ClassForm& cls : namespaces.at(ticket.ns)->form->form->classes)
+    if (cls.required() && page < ticket.held[cls.id.value()]) held |= Presence{1} << cls.id.value();
+  return held;
+}
+
 std::vector<PageView> Node::State::missed_views(const Ticket& ticket, const AnswerSoFar& so_far) const {
   const MatchQuery& query = so_far.query;
   const Form& form = *namespaces.at(query.ns)->form;
@@ -227,8 +240,10 @@ std::vector<PageView> Node::State::missed_views(const Ticket& ticket, const Answ
   for (std::uint64_t page = std::max(ticket.view.length, query.first_page); page < end; ++page) {
     const std::size_t i = page - query.first_page;
     PageView& at = views[i];
+    // Of a page that left the disk in part the rest may be the engine's.
+    const Presence lower = so_far.lower.empty() ? 0 : so_far.lower[i];
     at = page_view(query.ns, query.keys[i], so_far.found[i], so_far.request,
-                   so_far.lower.empty() ? Presence{0} : so_far.lower[i]);
+                   lower == 0 ? lower : lower | held_required(ticket, page));
     at.presence = so_far.presence[i];
     for (const ClassForm& cls : form.form->classes)
       if (cls.is_state() && ticket.held[cls.id.value()] == page + 1)
@@ -241,6 +256,10 @@ std::vector<PageView> Node::State::missed_views(const Ticket& ticket, const Answ
     else if (!so_far.lower.empty())
       look_below(at, page, ticket, so_far);
     if (!at.resident) explain_elsewhere(query, page, at);
+    // Nobody knows whether the remote tier has it.
+    const bool unknown =
+        at.own == Reason::kNeverStored || at.own == Reason::kEvicted || at.own == Reason::kUnknownPast;
+    if (!at.resident && ticket.unanswered && unknown) at.own = *ticket.unanswered;
   }
   return views;
 }
@@ -254,10 +273,11 @@ void Node::State::look_below(PageView& at, std::uint64_t page, const Ticket& tic
   if (page >= so_far.reach) {
     const Presence bits = so_far.everywhere[i];
     at.presence |= bits;
-    at.resident = at.resident || (required != 0 ? (bits & required) == required : bits != 0);
+    const Presence lacking = required & ~bits & ~held_required(ticket, page);
+    at.resident = at.resident || (bits != 0 && lacking == 0);
     return;
   }
-  Reason kept = world.disk->down() ? Reason::kTierDown : Reason::kTooLate;
+  Reason kept = lower_down() ? Reason::kTierDown : Reason::kTooLate;
   if (const auto why = ticket.not_brought.find(page); why != ticket.not_brought.end())
     kept = why->second;
   else if (!ticket.not_brought.empty())
@@ -286,9 +306,10 @@ PageView Node::State::page_view(NamespaceId ns, const Key& key, const Page* page
     view.resident = required != 0 ? (page->presence & required) == required : page->presence != 0;
     if (view.resident) return view;
   }
-  if (page != nullptr && page->any_set()) {
-    const bool comes_up = std::all_of(page->sets.begin(), page->sets.end(), [](const Residence* set) {
-      return set == nullptr || set->from_disk || set->state == ResidenceState::kResident;
+  const auto is_under_way = [](const Residence* set) { return set != nullptr && !set->page_below; };
+  if (page != nullptr && std::any_of(page->sets.begin(), page->sets.end(), is_under_way)) {
+    const bool comes_up = std::all_of(page->sets.begin(), page->sets.end(), [&](const Residence* set) {
+      return !is_under_way(set) || set->from_disk || set->state == ResidenceState::kResident;
     });
     view.own = comes_up ? Reason::kTooLate : Reason::kInFlight;
     return view;
@@ -296,7 +317,7 @@ PageView Node::State::page_view(NamespaceId ns, const Key& key, const Page* page
   // The disk has what is needed of it, and it was not brought up.
   const Presence required = namespaces.at(ns)->form->required;
   if (lower != 0 && (lower & required) == required) {
-    view.own = world.disk->down() ? Reason::kTierDown : Reason::kTooLate;
+    view.own = lower_down() ? Reason::kTierDown : Reason::kTooLate;
     return view;
   }
   if (page == nullptr) {
@@ -499,7 +520,8 @@ bool Node::exists(NamespaceId ns, ClassId cls, const Key& key) const {
   if (page != nullptr && page->visible && cls.value() < page->sets.size() &&
       (page->presence >> cls.value() & 1) != 0)
     return true;
-  return cls.value() < 8 * sizeof(Presence) && (state_->lower_presence(ns, key) >> cls.value() & 1) != 0;
+  return cls.value() < 8 * sizeof(Presence) && ((state_->lower_presence(ns, key) >> cls.value() & 1) != 0 ||
+                                                state_->remote_has(state_->space_of(ns), key, cls));
 }
 
 ReaderSpace Node::reader_space(NamespaceId id) const {

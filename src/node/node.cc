@@ -214,6 +214,7 @@ Result<NamespaceId> Node::open_namespace(SessionId session, FormId form_id, Name
   ns->bytes_max = options.bytes_max;
   ns->pages_mark = ns->combined_mark();
   s.open_on_disk(*ns);
+  s.open_on_remote(*ns);
   const NamespaceId id = ns->id;
   s.namespace_by_content.emplace(std::pair(ns->root, form_id), id);
   s.namespaces.emplace(id, std::move(ns));

@@ -78,9 +78,12 @@ struct TicketView {
   std::vector<std::uint64_t> lengths;   // restorable, ascending; always starts with 0
   std::uint64_t length = 0;             // the longest: what is leased
   std::vector<std::uint64_t> resident;  // per class: pages of the query whose class-set is in the host tier
-  std::vector<std::uint64_t> on_disk;   // per class: whose class-set is on the disk, in the host tier or not
-  std::uint64_t promoted_pages = 0;     // pages of which something was brought up for this answer
-  std::vector<Miss> missed;             // every page of the query at or beyond `length`, and the tail
+  // Per class: whose class-set is on the disk, in the host tier or not; or stands in the host tier for a page
+  // that is on the disk only.
+  std::vector<std::uint64_t> on_disk;
+  std::uint64_t promoted_pages = 0;  // pages of which something was brought up for this answer
+  std::uint64_t remote_pages = 0;    // of those: from the remote tier
+  std::vector<Miss> missed;          // every page of the query at or beyond `length`, and the tail
   std::uint64_t hit_tokens = 0;
   std::uint64_t missed_tokens = 0;
   std::uint64_t known_pages = 0;  // longest prefix whose required class-sets are all resident (the gap)
@@ -409,6 +412,12 @@ class Node {
   // allows; then the disk's log is closed and the node has no disk any more. Waits.
   WriteDown write_down(Duration at_most);
   const DiskLog* disk() const;  // null: none
+  // -- the remote tier ----
+  // What is being stored there ends, or is given up; then the store is closed, and everything there is
+  // `tier_down`. Waits, `at_most` and a moment more.
+  void close_remote(Duration at_most);
+  const RemoteTier* remote() const;  // null: none
+  bool storing_remotely() const;     // something is on its way there, or waits for its turn
   // Ends transfers and forgets engine memory; cached bytes stay. kSuspended follows when all is quiescent.
   void suspend();
   void resume();

@@ -20,6 +20,7 @@
 #include "os/clock.h"
 #include "os/executor.h"
 #include "os/processes.h"
+#include "remote/remote_tier.h"
 
 namespace tiercel {
 
@@ -48,6 +49,14 @@ struct DiskTierOptions {
   Duration prefetch_per_1024_tokens = std::chrono::milliseconds(250);
   Duration record_deadline = std::chrono::seconds(5);  // remove, clear, set_weights_epoch wait so long
   std::uint64_t host_bytes = 0;  // of the grant, for the disk's index (DiskGeometry::host_bytes)
+};
+
+// How the host tier and the remote tier below it work together. Prefetches are those of DiskTierOptions.
+struct RemoteSideOptions {
+  // When class-sets of the host tier are offered to the store.
+  WritePolicy write_policy = WritePolicy::kWriteThrough;
+  std::uint32_t selective_threshold = 2;               // kWriteThroughSelective: different requests
+  Duration record_deadline = std::chrono::seconds(5);  // remove, clear, set_weights_epoch wait so long
 };
 
 struct NodeOptions {
@@ -85,6 +94,7 @@ struct NodeOptions {
   std::uint32_t completions_max = 262144;  // not drained; beyond it matches, loads and stores are refused
   std::uint32_t events_max = 65536;        // queued events; more are dropped and counted as lost
   DiskTierOptions disk;                    // without World::disk it means nothing
+  RemoteSideOptions remote;                // without World::remote it means nothing
   bool off = false;  // the switch that turns the cache off: every match misses, every store is refused
 };
 
@@ -100,6 +110,7 @@ struct World {
       nullptr;  // of readers of the index in other threads and processes; null: there are none
   Processes* processes = nullptr;  // where writers of other processes are found; null: there can be none
   DiskLog* disk = nullptr;         // open for writing; null: there is no disk tier
+  RemoteTier* remote = nullptr;    // null: there is no remote tier
 };
 
 // Pages of one chain that a call may speak of (first_page, keys, held, length): far beyond any context, and

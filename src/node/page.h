@@ -73,11 +73,16 @@ struct Residence {
   DiskVerdict disk_verdict = DiskVerdict::kAccepted;  // kRefused: why
   std::uint64_t disk_at = 0;           // kThere: its number in the log, if it was written by this node
   bool prefetched = false;             // reading: charged to the prefetches' budget
-  bool from_disk = false;              // it was, or is, read from there
+  bool from_disk = false;              // it was, or is, read from a lower tier
   bool reading = false;                // its bytes come from the disk
   Reason lost_by = Reason::kTierDown;  // reading: why they did not come
   std::vector<std::pair<TicketId, std::uint64_t>> promotions;  // that wait for it, with their page's number
-  bool unneeded = false;  // a window record whose last resume point has gone
+  // In the remote tier, and on its way from and to it:
+  DiskState remote = DiskState::kUnknown;
+  std::uint64_t remote_mark = 0;  // kThere: of its namespace then; another one: it was cleared since
+  bool from_remote = false;       // what is read comes from there
+  bool unneeded = false;          // a window record whose last resume point has gone
+  bool page_below = false;  // staged, and found with its page, which the disk has and the host tier has not
   // Readers of the index may hold leases on the cell in which it was shown: to be asked before its slots
   // return.
   bool ask_readers = false;

@@ -169,7 +169,8 @@ void Node::State::conceal_set(const Residence& set) {
 
 // ---- becoming visible ----
 
-// `staged` is whole. With its page's required class-sets it becomes visible; alone if the page already is.
+// `staged` is whole. With its page's required class-sets it becomes visible; alone if the page already is. If
+// the page is on the disk only, it is found there with it.
 void Node::State::publish(Page& page, Residence& staged) {
   const Form& form = *page.form;
   if (page.visible) {
@@ -181,7 +182,7 @@ void Node::State::publish(Page& page, Residence& staged) {
     if (!cls.required()) continue;
     const Residence* set = page.sets[cls.id.value()];
     const bool whole = set != nullptr && set->state == ResidenceState::kStaged;
-    if (!whole && !TIERCEL_FAULT(publish_before_all_classes)) return;
+    if (!whole && !TIERCEL_FAULT(publish_before_all_classes)) return attach_below(page);
   }
   become_visible(page);
 }
@@ -226,7 +227,11 @@ void Node::State::set_resident(Page& page, Residence& set) {
   show_set(set);
   stats.resident_bytes += set.payload_bytes;
   stats.resident_bytes_peak = std::max(stats.resident_bytes_peak, stats.resident_bytes);
-  became_resident(set);  // first: who is told of its being visible asks what becomes of it on the disk
+  // First: who is told of its being visible asks what becomes of it on the disk.
+  if (!detach_below(set))
+    became_resident(set);
+  else if (options.remote.write_policy == WritePolicy::kWriteThrough)
+    offer_remote(set);
   tell_waiters(set);
   tell_promotions(set);
   if (cls.is_state()) {
@@ -435,6 +440,7 @@ void Node::State::hide_set(Page& page, ClassId cls, Ending ending) {
   if (set == nullptr) return;
   const ClassForm& form_class = page.form->form->classes[cls.value()];
   const bool was_resident = set->state == ResidenceState::kResident;
+  detach_below(*set);
   page.sets[cls.value()] = nullptr;
   if (was_resident)
     conceal_set(*set);

@@ -38,8 +38,12 @@ std::vector<Presence> Node::State::lower_presence(NamespaceId id, std::uint64_t 
   std::vector<Presence> presence(keys.size());
   world.disk->find_chain(ns.disk, first_page, keys, presence);
   const Presence known = static_cast<Presence>((std::uint64_t{1} << ns.form->form->classes.size()) - 1);
+  std::vector<Page*> above(attached_below.empty() ? 0 : keys.size());
+  if (!above.empty()) pages.find_chain(current_space(*namespaces.at(id)), first_page, keys, above);
   for (std::size_t i = 0; i < presence.size(); ++i) {
     presence[i] &= known;
+    if (!above.empty() && above[i] != nullptr && (presence[i] & ns.form->required) == ns.form->required)
+      presence[i] |= attached_presence(*above[i]);
     if (request != nullptr && !request->failed.empty() && request->failed.contains(PageName{id, keys[i]}))
       presence[i] = 0;
   }
@@ -76,8 +80,8 @@ bool Node::State::plan_promotion(Ticket& ticket, Promotion& promotion) {
       ticket.request == RequestId{} ? nullptr : request_of(ticket.request, ticket.session);
   const StorageForm& model = *space_of(ticket.ns).form->form;
   const std::uint64_t first = ticket.view.first_page;
-  std::vector<Presence> lower = lower_presence(ticket.ns, first, ticket.keys, request);
-  if (lower.empty() || world.disk->down()) return false;
+  std::vector<Presence> lower = below_presence(ticket.ns, first, ticket.keys, request);
+  if (lower.empty() || lower_down()) return false;
   std::vector<Page*> found(ticket.keys.size());
   pages.find_chain(current_space(space_of(ticket.ns)), first, ticket.keys, found);
   std::vector<Presence> here(found.size()), all(found.size());
@@ -114,6 +118,7 @@ bool Node::State::plan_promotion(Ticket& ticket, Promotion& promotion) {
       promotion.wanted.insert(page);
     }
   ++promotion.attempts;
+  promotion.removals = space_of(ticket.ns).removals;
   promotion.failed = false;
   return !promotion.to_start.empty();
 }
@@ -125,7 +130,7 @@ bool Node::State::begin_promotion(Ticket& ticket, const MatchQuery& query, Promo
   promotion.probe = query.probe;
   promotion.touch = query.touch;
   promotion.deadline = later(now(), query.deadline.value_or(options.operation_deadline));
-  if (!plan_promotion(ticket, promotion)) {
+  if (!ask_remote(ticket, promotion) && !plan_promotion(ticket, promotion)) {
     end_leases(ticket);  // the answer takes its own
     return false;
   }
@@ -179,15 +184,23 @@ std::optional<Node::State::HeldPage> Node::State::make_chain(const Ticket& ticke
 // The page is linked as far up as the question's keys reach.
 void Node::State::settle_root(const Ticket& ticket, Page& page, std::uint64_t number) {
   page.rooted = page.rooted || number == 0 || (page.parent != nullptr && page.parent->rooted);
-  if (page.rooted || number != ticket.view.first_page) return;
+  if (!page.rooted && number == ticket.view.first_page) note_unrooted(page);
+}
+
+Page& Node::State::top_of(Page& page) {
   Page* top = &page;
   while (top->parent != nullptr) top = top->parent;
-  if (std::exchange(top->noted_unrooted, true)) return;
-  std::vector<PageRef>& tops = space_of(ticket.ns).unrooted;
+  return *top;
+}
+
+void Node::State::note_unrooted(Page& page) {
+  Page& top = top_of(page);
+  if (top.rooted || std::exchange(top.noted_unrooted, true)) return;
+  std::vector<PageRef>& tops = space_of(page.name.ns).unrooted;
   constexpr std::size_t kLookedThrough = 1024;
   if (tops.size() % kLookedThrough == kLookedThrough - 1)
     std::erase_if(tops, [&](const PageRef& ref) { return unrooted(ref) == nullptr; });
-  tops.push_back({top->number, top->uid});
+  tops.push_back({top.number, top.uid});
 }
 
 void Node::State::HeldPage::hold(Page* page) {
@@ -199,12 +212,13 @@ void Node::State::HeldPage::hold(Page* page) {
   page_ = page;
 }
 
-// The page, if nobody has linked it to one above it since. It is not in the list any more then.
+// The page, or the top of what it has been linked to since; nothing if that is the first of its chain.
 Page* Node::State::unrooted(const PageRef& ref) const {
   Page* page = pages.resolve(ref);
   if (page == nullptr || page->parent == nullptr) return page;
   page->noted_unrooted = false;
-  return nullptr;
+  Page& top = top_of(*page);
+  return top.rooted ? nullptr : &top;
 }
 
 // Any removal may be of a page above them: they go, as the disk itself gives them no more.
@@ -241,15 +255,17 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
     lose_item(ticket, promotion, item, why);
     return Start::kLost;
   };
-  if (!world.disk->can_read()) return world.disk->down() ? lost(Reason::kTierDown) : Start::kLater;
   const bool chain_known = ticket.view.first_page == 0;
-  if (!world.disk->find(disk_name(ns, key, item.cls), chain_known)) return lost(Reason::kEvicted);
+  const Source source = source_of(ns, key, item.cls, chain_known);
+  if (source == Source::kDown) return lost(Reason::kTierDown);
+  if (source == Source::kLater) return Start::kLater;
+  if (source == Source::kNone) return lost(Reason::kEvicted);
   const auto prefetch_room =
       static_cast<std::uint64_t>(options.disk.prefetch_share * static_cast<double>(stats.arena_bytes));
   if (promotion.prefetch && stats.prefetch_bytes + bytes > prefetch_room) return lost(Reason::kRateLimited);
   if (!within_bound(ticket.session, bytes)) return lost(Reason::kRateLimited);
-  if (stats.disk_reading_bytes != 0 && stats.disk_reading_bytes + bytes > options.in_flight_bytes_max)
-    return Start::kLater;
+  const std::uint64_t reading = stats.disk_reading_bytes + stats.remote_reading_bytes;
+  if (reading != 0 && reading + bytes > options.in_flight_bytes_max) return Start::kLater;
   Need need;
   need.ns = ticket.ns;
   need.form = ns.form;
@@ -277,21 +293,14 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
   settle_root(ticket, *set.page, item.page);
   set.computation = set.id * 2 + 1;  // its own: nobody's store joins it
   set.shards_claimed = UINT64_MAX;
-  set.reading = set.from_disk = true;
-  set.disk = DiskState::kThere;
   set.page->last_sequence = std::max(set.page->last_sequence, promotion.sequence);
-  DiskEntry into = disk_entry(set);
-  const std::optional<DiskReadId> read = world.disk->read(into, chain_known);
-  if (!read) {
+  if (!submit_read(set, source, chain_known)) {
     set.reading = false;
     abort_residence(set.id, Ending::kAborted);
-    if (world.disk->down()) return lost(Reason::kTierDown);
-    const bool still_there = world.disk->find(disk_name(ns, key, item.cls), chain_known).has_value();
-    return still_there ? Start::kLater : lost(Reason::kEvicted);
+    const Source again = source_of(ns, key, item.cls, chain_known);
+    if (again == Source::kDown) return lost(Reason::kTierDown);
+    return again == Source::kNone || source == Source::kRemote ? lost(Reason::kEvicted) : Start::kLater;
   }
-  reads.emplace(*read, set.id);
-  ++set.copies;
-  stats.disk_reading_bytes += bytes;
   if (promotion.prefetch) {
     set.prefetched = true;
     stats.prefetch_bytes += bytes;
@@ -301,12 +310,44 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
   return Start::kDone;
 }
 
+// The disk first: it is nearer.
+Node::State::Source Node::State::source_of(const Namespace& ns, const Key& key, ClassId cls,
+                                           bool chain_known) const {
+  const bool disk = on_disk(ns.disk);
+  if (disk && world.disk->can_read() && world.disk->find(disk_name(ns, key, cls), chain_known))
+    return Source::kDisk;
+  if (remote_has(ns, key, cls)) return Source::kRemote;
+  if (!disk || world.disk->can_read()) return Source::kNone;
+  return world.disk->down() ? Source::kDown : Source::kLater;
+}
+
+bool Node::State::submit_read(Residence& set, Source source, bool chain_known) {
+  set.reading = set.from_disk = true;
+  if (source == Source::kRemote) {
+    const std::optional<RemoteReadId> read = world.remote->read(remote_entry(set));
+    if (!read) return false;
+    remote_reads.emplace(*read, set.id);
+    set.from_remote = true;
+    set.remote = DiskState::kThere;
+    set.remote_mark = space_of(set.ns).remote_mark();
+    stats.remote_reading_bytes += set.payload_bytes;
+  } else {
+    set.disk = DiskState::kThere;
+    const std::optional<DiskReadId> read = world.disk->read(disk_entry(set), chain_known);
+    if (!read) return false;
+    reads.emplace(*read, set.id);
+    stats.disk_reading_bytes += set.payload_bytes;
+  }
+  ++set.copies;
+  return true;
+}
+
 Node::State::Start Node::State::start_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item) {
   const Key& key = ticket.keys[item.page - ticket.view.first_page];
   Page* page = find(ticket.ns, key);
   Residence* set = page == nullptr ? nullptr : page->sets[item.cls.value()];
   if (set == nullptr) return start_read(ticket, promotion, item);
-  if (set->state == ResidenceState::kResident) {  // somebody stored it meanwhile
+  if (set->state == ResidenceState::kResident || set->page_below) {  // somebody stored it meanwhile
     if (lease_of(ticket, item.page, item.cls) == nullptr && within_bound(ticket.session, set->payload_bytes))
       add_lease(ticket, *set, item.page);
     return Start::kDone;
@@ -321,15 +362,32 @@ Node::State::Start Node::State::start_item(Ticket& ticket, Promotion& promotion,
   return Start::kDone;
 }
 
+// What waits for its turn stands in no tree that a removal could take: it is looked for once more, by its
+// chain.
+void Node::State::lose_removed(Ticket& ticket, Promotion& promotion) {
+  const std::uint64_t removals = space_of(ticket.ns).removals;
+  if (std::exchange(promotion.removals, removals) == removals ||
+      TIERCEL_FAULT(promotion_plan_outlives_removal))
+    return;
+  const std::uint64_t first = ticket.view.first_page;
+  const std::vector<Presence> lower = below_presence(ticket.ns, first, ticket.keys, nullptr);
+  std::erase_if(promotion.to_start, [&](const PromotionItem& item) {
+    const bool there = !lower.empty() && (lower[item.page - first] >> item.cls.value() & 1) != 0;
+    if (!there) lose_item(ticket, promotion, item, Reason::kRemoved);
+    return !there;
+  });
+}
+
 // Oldest first; what has to wait lets nobody pass.
 void Node::State::pump_promotions() {
   for (auto& [id, promotion] : promotions) {
     Ticket& ticket = tickets.at(id);
-    if (!promotion.to_start.empty() && world.disk->down()) {
+    if (!promotion.to_start.empty() && lower_down()) {
       for (const PromotionItem& item : promotion.to_start)
         lose_item(ticket, promotion, item, Reason::kTierDown);
       promotion.to_start.clear();
     }
+    if (!promotion.to_start.empty()) lose_removed(ticket, promotion);
     while (!promotion.to_start.empty()) {
       const PromotionItem item = promotion.to_start.front();
       const Start started = start_item(ticket, promotion, item);
@@ -368,18 +426,14 @@ std::optional<std::uint32_t> Node::State::generation_read(const Residence& set) 
   return generation;
 }
 
-void Node::State::read_done(Residence& set, const Status& status) {
+// `why`: the reason of a status that is not ok.
+void Node::State::read_done(Residence& set, const Status& status, Reason why) {
   --set.copies;
   if (set.page == nullptr) {  // it left while it was read
     end_reading(set);
     return free_if_unused(set);
   }
-  if (!status.ok())
-    return lose_read(set,
-                     status.code == Code::kDataCorrupt ? Reason::kDamaged
-                     : status.code == Code::kNotFound  ? Reason::kRemoved
-                                                       : Reason::kTierDown,
-                     Ending::kFailed);
+  if (!status.ok()) return lose_read(set, why, Ending::kFailed);
   const std::optional<std::uint32_t> generation = generation_read(set);
   if (!generation) return lose_read(set, Reason::kDamaged, Ending::kFailed);
   const ClassForm& cls = space_of(set.ns).form->form->classes[set.cls.value()];
@@ -419,7 +473,10 @@ void Node::State::lose_read(Residence& set, Reason why, Ending ending) {
   if (why == Reason::kDamaged) {
     ++stats.damaged_records;
     const Namespace& ns = space_of(set.ns);
-    if (world.disk != nullptr) world.disk->drop(disk_name(ns, set.key, set.cls));
+    if (set.from_remote)
+      world.remote->drop({ns.remote, set.key, set.cls});
+    else if (world.disk != nullptr)
+      world.disk->drop(disk_name(ns, set.key, set.cls));
     if (Page* page = set.page;
         page != nullptr && !page->visible && ns.form->form->classes[set.cls.value()].required())
       history.left(set.ns, set.key, PastEvent{Cause::kDamaged, now(), NamespaceId{}});
@@ -434,7 +491,7 @@ void Node::State::lose_read(Residence& set, Reason why, Ending ending) {
 void Node::State::end_reading(Residence& set) {
   if (!set.reading) return;
   set.reading = false;
-  stats.disk_reading_bytes -= set.payload_bytes;
+  (set.from_remote ? stats.remote_reading_bytes : stats.disk_reading_bytes) -= set.payload_bytes;
   if (set.prefetched && !TIERCEL_FAULT(promotion_forgets_budget)) stats.prefetch_bytes -= set.payload_bytes;
   set.prefetched = false;
 }
@@ -444,6 +501,10 @@ void Node::State::tell_promotions(Residence& set) {
   if (resident && set.reading) {
     ++stats.promoted;
     stats.promoted_bytes += set.payload_bytes;
+    if (set.from_remote) {
+      ++stats.remote_promoted;
+      stats.remote_promoted_bytes += set.payload_bytes;
+    }
   }
   for (const auto& [ticket_id, number] : std::exchange(set.promotions, {})) {
     const auto at = promotions.find(ticket_id);
@@ -453,6 +514,7 @@ void Node::State::tell_promotions(Residence& set) {
     promotion.waits_for.erase(set.id);
     if (resident) {
       promotion.brought.insert(number);
+      if (set.from_remote) promotion.from_remote.insert(number);
       ticket.not_brought.erase(number);
       if (within_bound(ticket.session, set.payload_bytes)) add_lease(ticket, set, number);
       continue;
@@ -467,7 +529,7 @@ void Node::State::tell_promotions(Residence& set) {
 // ---- ends ----
 
 std::size_t Node::State::settle_promotions() {
-  if (world.disk == nullptr) return 0;
+  if (world.disk == nullptr && world.remote == nullptr) return 0;
   std::size_t ended = 0;
   while (!promotion_deadlines.empty() && promotion_deadlines.begin()->first <= now()) {
     const TicketId id = promotion_deadlines.begin()->second;
@@ -479,14 +541,17 @@ std::size_t Node::State::settle_promotions() {
     ++ended;
   }
   // A drive that has fallen silent keeps nobody until his deadline.
-  while (world.disk->down() && !promotions.empty()) {
-    give_up_promotion(promotions.begin()->first, Status{Code::kUnavailable, "the disk is down"});
-    ++ended;
+  if (world.disk != nullptr && world.disk->down()) {
+    std::vector<TicketId> waiting;
+    for (const auto& [id, promotion] : promotions)
+      if (world.remote == nullptr || waits_for_disk(promotion)) waiting.push_back(id);
+    for (const TicketId id : waiting) give_up_promotion(id, Status{Code::kUnavailable, "the disk is down"});
+    ended += waiting.size();
   }
   pump_promotions();
   std::vector<TicketId> ready;
   for (auto& [id, promotion] : promotions) {
-    if (!promotion.to_start.empty() || !promotion.waits_for.empty()) continue;
+    if (promotion.asking || !promotion.to_start.empty() || !promotion.waits_for.empty()) continue;
     // Something did not come: perhaps a shorter length can be had.
     Ticket& ticket = tickets.at(id);
     if (promotion.failed && promotion.attempts < kAttemptsMax && plan_promotion(ticket, promotion)) continue;
@@ -500,12 +565,21 @@ std::size_t Node::State::settle_promotions() {
   return ended;
 }
 
+bool Node::State::waits_for_disk(const Promotion& promotion) const {
+  return std::any_of(promotion.waits_for.begin(), promotion.waits_for.end(), [&](std::uint64_t id) {
+    const auto at = residences.find(id);
+    return at != residences.end() && at->second->reading && !at->second->from_remote;
+  });
+}
+
 // It is answered with what is there; reads under way go on, and what they bring stays.
 void Node::State::give_up_promotion(TicketId id, Status why, bool answered) {
   Promotion& promotion = promotions.at(id);
   Ticket& ticket = tickets.at(id);
   const Reason late = why.code == Code::kDeadlineExceeded || why.code == Code::kCancelled ? Reason::kTooLate
                                                                                           : Reason::kTierDown;
+  if (promotion.asking.has_value()) ticket.unanswered = late;
+  promotion.asking.reset();
   for (const PromotionItem& item : promotion.to_start) lose_item(ticket, promotion, item, late);
   promotion.to_start.clear();
   for (const std::uint64_t waited : promotion.waits_for) {
@@ -520,36 +594,6 @@ void Node::State::give_up_promotion(TicketId id, Status why, bool answered) {
   finish_promotion(id, answered);
 }
 
-PrefetchResult Node::State::prefetch_result(const Ticket& ticket, const Promotion& promotion) {
-  PrefetchResult result;
-  result.status = promotion.ending.value_or(Status{});
-  result.wanted_pages = promotion.wanted.size();
-  result.brought_pages = promotion.brought.size();
-  const StorageForm& model = *space_of(ticket.ns).form->form;
-  std::vector<Presence> here;
-  for (const Key& key : ticket.keys) {
-    const Page* page = find(ticket.ns, key);
-    here.push_back(page != nullptr && page->visible ? page->presence : 0);
-  }
-  result.length =
-      restorable(model, ResumeQuery{here, ticket.view.first_page, ticket.held, UINT64_MAX}).longest;
-  for (const auto& [page, why] : ticket.not_brought) {
-    Miss miss;
-    miss.reason = why;
-    miss.first_page = page;
-    miss.pages = 1;
-    miss.tokens = model.spec.page_tokens;
-    Miss* last = result.missed.empty() ? nullptr : &result.missed.back();
-    if (last != nullptr && last->reason == why && last->first_page + last->pages == page) {
-      ++last->pages;
-      last->tokens += miss.tokens;
-    } else {
-      result.missed.push_back(std::move(miss));
-    }
-  }
-  return result;
-}
-
 void Node::State::finish_promotion(TicketId id, bool answered) {
   const Promotion promotion = std::move(promotions.at(id));
   promotions.erase(id);
@@ -558,6 +602,7 @@ void Node::State::finish_promotion(TicketId id, bool answered) {
   if (own != last) promotion_deadlines.erase(own);
   Ticket& ticket = tickets.at(id);
   ticket.brought_pages = promotion.brought.size();
+  ticket.remote_pages = promotion.from_remote.size();
   Completion completion;
   completion.ticket = id;
   completion.operation = promotion.id;
@@ -578,58 +623,6 @@ void Node::State::finish_promotion(TicketId id, bool answered) {
     if (answered) finish_match(ticket, query_of(ticket, promotion));
   }
   if (told) give(std::move(completion));
-}
-
-// ---- prefetch ----
-
-void Node::State::end_prefetches_of(RequestId request) {
-  if (request == RequestId{}) return;
-  std::vector<TicketId> over;
-  for (const auto& [id, promotion] : promotions)
-    if (promotion.prefetch && promotion.policy == PrefetchPolicy::kBestEffort &&
-        tickets.at(id).request == request)
-      over.push_back(id);
-  for (const TicketId id : over) {
-    Promotion& promotion = promotions.at(id);
-    give_up_promotion(promotion.ticket,
-                      Status{Code::kCancelled, "its request has asked: what has come counts"});
-  }
-}
-
-Result<OperationId> Node::prefetch(const PrefetchRequest& request) {
-  State& s = *state_;
-  if (s.world.disk == nullptr)
-    return error(Code::kUnsupported, "prefetch: the node has no disk to fetch from");
-  MatchQuery query;
-  query.session = request.session;
-  query.ns = request.ns;
-  query.request = request.request;
-  query.keys = request.keys;
-  query.first_page = request.first_page;
-  query.held = request.held;
-  query.touch = false;
-  query.deadline = request.deadline.value_or(s.options.operation_deadline);
-  if (Status status = s.check_match("prefetch", query); !status.ok())
-    return tl::unexpected(std::move(status));
-  if (request.policy == PrefetchPolicy::kTimeout) {
-    const std::uint64_t tokens = request.keys.size() * s.space_of(request.ns).form->form->spec.page_tokens;
-    const Duration limit = s.options.disk.prefetch_base +
-                           s.options.disk.prefetch_per_1024_tokens * static_cast<std::int64_t>(tokens) / 1024;
-    query.deadline = std::min(*query.deadline, limit);
-  }
-  Ticket& ticket = s.new_ticket(query);
-  const OperationId id(s.next_id());
-  ++s.stats.prefetches;
-  Promotion promotion;
-  promotion.id = id;
-  promotion.prefetch = true;
-  promotion.policy = request.policy;
-  const TicketId ticket_id = ticket.id;
-  s.begin_promotion(ticket, query, promotion);
-  promotion.ticket = ticket_id;
-  s.promotions.emplace(ticket_id, std::move(promotion));
-  s.settle_promotions();
-  return id;
 }
 
 }  // namespace tiercel

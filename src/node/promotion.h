@@ -17,6 +17,7 @@
 #include "model/key_chain.h"
 #include "node/node.h"
 #include "node/reasons.h"
+#include "remote/remote_tier.h"
 
 namespace tiercel {
 
@@ -49,13 +50,17 @@ struct Promotion {
   bool touch = true;
   std::uint64_t sequence = 0;  // of its request: what belongs to it is no victim of it
   Time deadline{0};
-  std::uint32_t attempts = 0;                        // plans made: a failure makes another one, a few times
-  bool failed = false;                               // something of the current plan did not come
-  std::deque<PromotionItem> to_start;                // in prefix order
+  std::optional<RemoteLookupId>
+      asking;                           // the remote tier is asked: nothing is planned before it has answered
+  std::set<std::uint64_t> from_remote;  // pages, of those that were brought
+  std::uint32_t attempts = 0;           // plans made: a failure makes another one, a few times
+  bool failed = false;                  // something of the current plan did not come
+  std::deque<PromotionItem> to_start;   // in prefix order
   std::unordered_set<std::uint64_t> waits_for;       // residences
   std::set<std::uint64_t> wanted, brought;           // pages
   std::set<std::pair<std::uint64_t, ClassId>> lost;  // that this promotion does not ask for again
   std::optional<Status> ending;                      // cancelled, timed out
+  std::uint64_t removals = 0;                        // of its namespace when it was planned
   bool told = false;  // its caller knows that it is pending, and waits for a completion
 };
 

@@ -218,6 +218,7 @@ bool Node::State::evict_dead_weight(const Need& need) {
 // Where readers have to be asked before slots return they are asked once for a batch, so a little more than
 // what is needed goes: at most one page of 64 of those that it is about, and 64 pages.
 bool Node::State::evict_some(const Need& need) {
+  if (evict_below(need)) return true;
   const std::uint64_t there = need.own_only ? space_of(need.ns).pages : stats.pages_visible;
   const std::uint64_t batch = readers_there() ? std::clamp<std::uint64_t>(there / 64, 1, 64) : 1;
   std::uint64_t gone = 0;

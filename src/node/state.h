@@ -38,7 +38,8 @@ struct Form {
   std::map<std::pair<ClassId, ShardId>, std::shared_ptr<const DevicePool>> engine;
   std::uint64_t mark = 0;  // grows with every clear of the form
   std::uint64_t weights_epoch = 0;
-  bool unrecorded = false;  // the disk has not taken the last clear or epoch
+  bool unrecorded = false;  // a lower tier has not taken the last clear or epoch
+  std::uint64_t remote_clears = 0;
   std::uint64_t pages = 0;  // with any class-set, of the current marks
 };
 
@@ -62,7 +63,12 @@ struct Namespace {
   };
   std::uint64_t entries = 0;  // pages under `space`, placeholders included
   DiskSpaceId disk;           // 0: it has no place on the disk
-  // Tops of what came up for questions in the middle of a chain: nobody knows what is above them.
+  RemoteSpaceId remote;
+  std::uint64_t remote_clears = 0;
+  std::uint64_t remote_mark() const { return remote_clears + form->remote_clears; }
+  std::uint64_t removals = 0;  // of pages, since it was opened
+  // Tops of what came up for questions in the middle of a chain, and of what is attached to pages of the
+  // disk: nobody knows what is above them.
   std::vector<PageRef> unrooted;
   std::vector<OldSpace> old_spaces;  // cleared, with pages that have not been swept, oldest first
 };
@@ -111,7 +117,8 @@ struct Ticket {
   bool released = false;
   // Pages that a lower tier has and that did not come up, and why.
   std::map<std::uint64_t, Reason> not_brought;
-  std::uint64_t brought_pages = 0;
+  std::uint64_t brought_pages = 0, remote_pages = 0;  // the latter of the former
+  std::optional<Reason> unanswered;                   // the remote tier did not say what it has
   Time expires{0};
 };
 
@@ -277,11 +284,16 @@ struct Node::State {
   std::unordered_map<DiskAppendId, std::uint64_t> appends;  // residences that are being written down
   std::unordered_map<DiskReadId, std::uint64_t> reads;      // residences that are being filled
   std::unordered_map<DiskSpaceId, NamespaceId> by_disk_space;
-  std::uint64_t offers_taken = 0;       // of to_offer, ever
-  std::deque<std::uint64_t> to_offer;   // residences that wait for room in the disk's queue
-  std::deque<std::uint64_t> unwritten;  // kWriteBack: residences in the order in which they came
-  std::uint64_t leaving_bytes = 0;      // of hidden residences that are still being written down
+  std::uint64_t offers_taken = 0;          // of to_offer, ever
+  std::deque<std::uint64_t> to_offer;      // residences that wait for room in the disk's queue
+  std::deque<std::uint64_t> unwritten;     // kWriteBack: residences in the order in which they came
+  std::uint64_t leaving_bytes = 0;         // of hidden residences that are still being written down
+  std::set<std::uint64_t> attached_below;  // residences whose page is below, oldest first
   std::map<OperationId, Descent> descents;
+  // The remote tier.
+  std::unordered_map<RemoteAppendId, std::uint64_t> remote_appends;  // residences that are being stored there
+  std::unordered_map<RemoteReadId, std::uint64_t> remote_reads;      // residences that are being filled
+  std::deque<std::uint64_t> to_offer_remote;                         // residences that wait for room there
   std::deque<FlushUnderWay> flushes;
 
   std::vector<Completion> completions;
@@ -297,6 +309,7 @@ struct Node::State {
   }
   void cancel_operation(OperationId id);
   Namespace& space_of(NamespaceId ns) { return *namespaces.at(ns); }
+  const Namespace& space_of(NamespaceId ns) const { return *namespaces.at(ns); }
   bool knows(NamespaceId ns) const { return namespaces.contains(ns); }
 
   // -- pages.cc: what may be found, and how it leaves --
@@ -397,6 +410,7 @@ struct Node::State {
   Ticket& new_ticket(const MatchQuery& query);
   Presence visible_presence(const MatchQuery& query, const Request* request, const Key& key,
                             const Page* page) const;
+  Presence held_required(const Ticket& ticket, std::uint64_t page) const;
   std::vector<PageView> missed_views(const Ticket& ticket, const AnswerSoFar& so_far) const;
   void look_below(PageView& at, std::uint64_t page, const Ticket& ticket, const AnswerSoFar& so_far) const;
   void finish_match(Ticket& ticket, const MatchQuery& query);
@@ -421,7 +435,7 @@ struct Node::State {
   // -- advice.cc --
   void forget_request(RequestId request);
   bool by_points(const Form& form) const;
-  void foresee(Ticket& ticket, const MatchQuery& query, std::uint64_t sequence);
+  void foresee(Ticket& ticket, const MatchQuery& query, std::uint64_t sequence, std::uint64_t there);
   // A use of the pages found, and of the point that the ticket resumes at.
   void use_found(const Ticket& ticket, const MatchQuery& query, const Access& access,
                  std::span<Page* const> found, std::span<const Presence> presence);
@@ -487,7 +501,37 @@ struct Node::State {
   void tell_no_disk();
   void forget_disk();
 
-  // -- promotion.cc: from the disk into the host tier --
+  // -- attached_below.cc: sparse and optional class-sets of pages that only the disk has --
+  Presence lower_presence(const Page& page) const;  // of one page, its chain known as far as it is linked
+  bool is_below(const Page& page) const;            // the disk has all that the page requires
+  Presence attached_presence(const Page& page) const;
+  void attach_below(Page& page);            // what is whole of it, if the disk has the page
+  bool detach_below(Residence& set);        // whether it was attached; whoever calls knows what becomes of it
+  void settle_below(const PageName& name);  // is the page there still? Else it leaves with all of it
+  void drop_below(Residence& set, Ending ending);
+  bool evict_below(const Need& need);  // one of them
+  void forget_below();                 // there is no disk any more
+
+  // -- remote_side.cc: host tier and remote tier --
+  void open_on_remote(Namespace& ns);
+  RemoteEntry remote_entry(const Residence& set);
+  bool lower_down() const;  // no lower tier answers now
+  // As lower_presence, of the disk and what is known of the remote tier; empty: there is neither.
+  std::vector<Presence> below_presence(NamespaceId ns, std::uint64_t first_page, std::span<const Key> keys,
+                                       const Request* request) const;
+  bool remote_has(const Namespace& ns, const Key& key, ClassId cls) const;
+  bool ask_remote(Ticket& ticket, Promotion& promotion);
+  void looked_up(RemoteLookupId lookup, const Status& status);
+  bool remote_there(const Residence& set) const;
+  void offer_remote(Residence& set);
+  void offer_waiting_remote();
+  void remote_offer_ended(Residence& set, bool written);
+  std::size_t remote_events();
+  void clear_remote(Namespace& ns);
+  void clear_remote(Form& form);
+  Status settle_remote(std::string_view call);
+
+  // -- promotion.cc: from lower tiers into the host tier --
   // Per key, its classes on the disk that may be offered to this request; empty without a disk.
   std::vector<Presence> lower_presence(NamespaceId ns, std::uint64_t first_page, std::span<const Key> keys,
                                        const Request* request) const;
@@ -495,8 +539,13 @@ struct Node::State {
   bool begin_promotion(Ticket& ticket, const MatchQuery& query, Promotion& promotion);
   bool plan_promotion(Ticket& ticket, Promotion& promotion);
   MatchQuery query_of(const Ticket& ticket, const Promotion& promotion) const;
+  void lose_removed(Ticket& ticket, Promotion& promotion);  // what waits for its turn
   void pump_promotions();
   enum class Start : std::uint8_t { kDone, kLost, kLater };
+  enum class Source : std::uint8_t { kNone, kDisk, kRemote, kLater, kDown };
+  Source source_of(const Namespace& ns, const Key& key, ClassId cls, bool chain_known) const;
+  bool submit_read(Residence& set, Source source, bool chain_known);
+  bool waits_for_disk(const Promotion& promotion) const;
   Start start_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item);
   bool make_index_room(const Need& need, std::uint64_t entries);
   Start start_read(Ticket& ticket, Promotion& promotion, const PromotionItem& item);
@@ -516,10 +565,12 @@ struct Node::State {
   };
   std::optional<HeldPage> make_chain(const Ticket& ticket, const Need& need, std::uint64_t number);
   void settle_root(const Ticket& ticket, Page& page, std::uint64_t number);
+  static Page& top_of(Page& page);  // as far up as it is linked
+  void note_unrooted(Page& page);
   Page* unrooted(const PageRef& ref) const;
   void remove_unrooted(Namespace& ns);
   void lose_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item, Reason why);
-  void read_done(Residence& set, const Status& status);
+  void read_done(Residence& set, const Status& status, Reason why);
   void adopt_done(Residence& set, ShardId shard, const Status& status, std::uint64_t verifies);
   void lose_read(Residence& set, Reason why, Ending ending);
   void end_reading(Residence& set);

@@ -76,6 +76,31 @@ std::string running_disk_text(const DiskStats& disk) {
   return text;
 }
 
+std::string remote_rows(const Stats& stats, const RemoteStats& remote, const RemoteHealth& health) {
+  std::string text;
+  row(text, "remote",
+      !health.ready ? fmt::format("NOT READY: {}", health.why_not)
+      : remote.down
+          ? std::string("DOWN: it fails or is late, and is asked again from time to time")
+          : fmt::format("ready{}", health.pid == 0 ? "" : fmt::format(", connector {}", health.pid)));
+  row(text, "",
+      fmt::format("stored {} in {} objects, read {} in {} objects, asked for {} names ({} more were known)",
+                  format_size(remote.written_bytes), remote.objects_written, format_size(remote.read_bytes),
+                  remote.objects_read, remote.names_asked, remote.names_known));
+  row(text, "",
+      fmt::format("exchange {} of {} in use, {} kept from use by late batches; matches that waited {}",
+                  format_size(remote.exchange_used_bytes), format_size(remote.exchange_bytes),
+                  format_size(remote.unquiet_bytes), stats.remote_matches));
+  if (remote.trips + remote.batches_failed + remote.damaged_objects + health.kills != 0)
+    row(text, "",
+        fmt::format(
+            "faults: down {} times, {} batches failed ({} late), {} objects damaged, connector started "
+            "{} times, killed {} times",
+            remote.trips, remote.batches_failed, remote.batches_late, remote.damaged_objects, health.starts,
+            health.kills));
+  return text;
+}
+
 }  // namespace
 
 std::string disk_file_text(const DiskStats& disk) {
@@ -96,7 +121,7 @@ std::string disk_file_text(const DiskStats& disk) {
   return text;
 }
 
-std::string status_text(const Stats& stats, const DiskStats* disk) {
+std::string status_text(const Stats& stats, const DiskStats* disk, const RemoteTier* remote) {
   std::string text;
   row(text, "host",
       fmt::format("{} granted: {} of records in {} pages, {} for index and history",
@@ -108,12 +133,15 @@ std::string status_text(const Stats& stats, const DiskStats* disk) {
                   format_size(stats.leased_bytes), format_size(stats.reserved_bytes),
                   format_size(stats.quarantined_bytes), format_size(stats.fragmentation_bytes)));
   if (disk != nullptr) text += running_disk_text(*disk);
+  if (remote != nullptr) text += remote_rows(stats, remote->stats(), remote->health());
   const std::uint64_t tokens = stats.hit_tokens + stats.missed_tokens;
   row(text, "hits",
       fmt::format("{} of {} tokens ({:.1f} %) in {} matches{}", stats.hit_tokens, tokens,
                   percent(stats.hit_tokens, tokens), stats.matches,
                   disk == nullptr ? std::string()
-                                  : fmt::format("; {} of them came from the disk", stats.disk_hit_tokens)));
+                                  : fmt::format("; {} of them came from the disk", stats.disk_hit_tokens)) +
+          (remote == nullptr ? std::string()
+                             : fmt::format("; {} came from the remote store", stats.remote_hit_tokens)));
   if (disk != nullptr)
     row(text, "moved",
         fmt::format("down {} ({}), up {} ({}), {} could not come; prefetches {}", stats.demoted,

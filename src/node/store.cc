@@ -118,6 +118,11 @@ Node::State::Admission Node::State::admit(const StoreRequest& request, const Sto
   const Page* before = find(request.ns, item.key);
   if (Page* page = find(request.ns, item.key); page != nullptr && page->sets[item.cls.value()] != nullptr) {
     Residence& set = *page->sets[item.cls.value()];
+    if (set.page_below) {
+      page->last_sequence = writer.access.sequence;
+      page->point_wanted |= item.resume_point;
+      return {StoreOutcome::kAlreadyPresent, 0};
+    }
     if (set.state != ResidenceState::kResident) return join(set, item, writer);
     touch_page(*page, writer.access);
     if (item.resume_point && page->form->states == 0 && !page->point) make_point(*page);
@@ -344,9 +349,11 @@ void Node::State::abort_residence(std::uint64_t id, Ending ending) {
   Residence* set = residence(id);
   // What has become visible meanwhile stays.
   if (set == nullptr || set->page == nullptr || set->state == ResidenceState::kResident) return;
+  if (set->page_below) return;
   Page& page = *set->page;
+  const PageName name = page.name;
   hide_set(page, set->cls, ending);
-  if (page.any_set()) return;
+  if (page.any_set()) return settle_below(name);
   vacate(page);
   prune(&page);
 }

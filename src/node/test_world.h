@@ -138,6 +138,8 @@ struct TestOptions {
   PageIndex* index = nullptr;
   Processes* processes = nullptr;
   DiskLog* disk = nullptr;
+  RemoteTier* remote = nullptr;
+  ManualClock* clock = nullptr;  // null: its own
   std::function<void(NodeOptions&)> adjust;
 };
 
@@ -150,7 +152,10 @@ struct StorePlan {
 class TestWorld {
  public:
   explicit TestWorld(const TestOptions& options)
-      : engine_slots_(options.engine_slots), arena_(options.host_bytes), device_(options.device_bytes) {
+      : engine_slots_(options.engine_slots),
+        given_clock_(options.clock),
+        arena_(options.host_bytes),
+        device_(options.device_bytes) {
     NodeOptions node_options;
     node_options.host_bytes = options.host_bytes;
     node_options.extent_bytes = options.extent_bytes;
@@ -159,8 +164,12 @@ class TestWorld {
     node_options.policy = PolicyKind::kLru;
     if (options.adjust) options.adjust(node_options);
     Executor& executor = options.executor != nullptr ? *options.executor : inline_;
-    auto opened = Node::open(node_options, World{clock_, executor, arena_, device_, 1, options.index,
-                                                 options.readers, options.processes, options.disk});
+    World world{clock(), executor, arena_, device_, 1, options.index};
+    world.readers = options.readers;
+    world.processes = options.processes;
+    world.disk = options.disk;
+    world.remote = options.remote;
+    auto opened = Node::open(node_options, world);
     EXPECT_TRUE(opened) << opened.error().to_string();
     node_ = std::move(*opened);
     session_ = node_->open_session({"test", "salt", {}}).value();
@@ -194,11 +203,12 @@ class TestWorld {
   }
 
   Node& node() { return *node_; }
+  void lose_node() { node_.reset(); }  // the memory that it worked on stays
   NamespaceId ns() const { return ns_; }
   SessionId session() const { return session_; }
   FormId form_id() const { return form_; }
   const StorageForm& form() const { return node_->form(form_); }
-  ManualClock& clock() { return clock_; }
+  ManualClock& clock() { return given_clock_ != nullptr ? *given_clock_ : clock_; }
   ByteArena& arena() { return arena_; }
   FailingDevice& device() { return device_; }
   const std::vector<DevicePool>& pools() const { return pools_; }
@@ -347,6 +357,7 @@ class TestWorld {
 
  private:
   std::uint64_t engine_slots_;
+  ManualClock* given_clock_;
   ManualClock clock_;
   InlineExecutor inline_;
   ByteArena arena_;

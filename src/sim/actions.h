@@ -49,6 +49,7 @@ void fire_all_events(Scene& scene);
 // -- control --
 void remove_page(Scene& scene);
 void remove_leaf(Scene& scene);
+void remove_awaited(Scene& scene);  // a page that a match waits for; over a disk
 void replace_page(Scene& scene);
 void clear_pages(Scene& scene);
 void clear_form(Scene& scene, const Model& model);

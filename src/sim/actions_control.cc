@@ -51,6 +51,25 @@ std::set<PageId> tree_of(const Scene& scene, const PageId& top) {
   return tree;
 }
 
+// Pages below `top` of which only the disk has anything: it knows the whole of a chain.
+std::vector<PageId> tree_on_disk(const Scene& scene, const PageId& top) {
+  std::vector<PageId> tree;
+  if (scene.disk == nullptr) return tree;
+  std::set<PageId> in_memory;
+  for (const AuditResidence& each : scene.view.before.residences)
+    if (each.state != ResidenceState::kHidden) in_memory.insert({each.ns, each.key});
+  const std::size_t space = scene.space_of.at(top.ns);
+  std::set<std::size_t> below;
+  for (std::size_t i = 0; i < scene.prompts.size(); ++i) {  // children come after their parents
+    const Prompt& each = scene.prompts[i];
+    const bool child = each.parent && below.contains(*each.parent);
+    if (each.ns != space || (each.key != top.key && !child)) continue;
+    below.insert(i);
+    if (const PageId page{top.ns, each.key}; !in_memory.contains(page)) tree.push_back(page);
+  }
+  return tree;
+}
+
 // Without a disk there is nothing that could fail.
 void note_record(Scene& scene, const Status& status) {
   if (status.ok()) return;
@@ -69,7 +88,8 @@ void clear_space(Scene& scene, const Space& space) {
 }
 
 void remove_tree(Scene& scene, const PageId& top) {
-  const std::set<PageId> tree = tree_of(scene, top);
+  std::set<PageId> tree = tree_of(scene, top);
+  for (const PageId& page : tree_on_disk(scene, top)) tree.insert(page);
   for (const PageId& page : tree) scene.view.note += to_hex(page.key).substr(0, 6) + " ";
   note_record(scene, scene.node->remove(top.ns, std::span(&top.key, 1)));
   for (const PageId& page : tree) {
@@ -108,6 +128,16 @@ void remove_page(Scene& scene) {
   if (work_under_way(scene, top.ns, true)) scene.coverage.hit("remove_with_load");
   if (writing.contains(top)) scene.coverage.hit("remove_with_store");
   remove_tree(scene, top);
+}
+
+void remove_awaited(Scene& scene) {
+  const auto& matches = scene.disk->matches;
+  if (matches.empty() || scene.scenario.disk->nature.lies()) return;
+  const auto at = std::next(matches.begin(), static_cast<std::ptrdiff_t>(scene.prng.below(matches.size())));
+  const SimTicket& ticket = *at->second.ticket;
+  if (ticket.keys.empty()) return;
+  scene.coverage.hit("remove_with_promotion");
+  remove_tree(scene, {scene.spaces[ticket.space].id, ticket.keys[scene.prng.below(ticket.keys.size())]});
 }
 
 void remove_leaf(Scene& scene) {

@@ -377,10 +377,41 @@ void abort_request(Scene& scene) {
   forget_request(scene, id, true);
 }
 
-// A request of its own that brings a snapshot, window or draft of a page that has been visible for long.
+namespace {
+
+// What may come for a page that nobody but the disk has: of a few the one that leaves it first, since to ask
+// the log takes time.
+std::vector<std::pair<std::size_t, ClassId>> lacking_below(Scene& scene) {
+  std::vector<std::pair<std::size_t, ClassId>> lacking;
+  std::uint64_t oldest = UINT64_MAX;
+  for (std::size_t tries = 8; tries != 0 && !scene.prompts.empty(); --tries) {
+    const std::size_t prompt = scene.prng.below(scene.prompts.size());
+    const Space& space = scene.spaces[scene.prompts[prompt].ns];
+    const PageId page{space.id, scene.prompts[prompt].key};
+    if (space.dead || scene.book.presence(page) != 0) continue;
+    const auto& classes = scene.form_of(space).classes;
+    const auto born = born_in_log(scene, page, classes.front().id);
+    if (!born || *born >= oldest) continue;
+    const Presence there = in_log(scene, page);
+    std::vector<std::pair<std::size_t, ClassId>> of_page;
+    for (const ClassForm& cls : classes)
+      if ((there >> cls.id.value() & 1) == 0) of_page.emplace_back(prompt, cls.id);
+    if (of_page.empty()) continue;
+    oldest = *born;
+    lacking = std::move(of_page);
+  }
+  return lacking;
+}
+
+}  // namespace
+
+// A request of its own that brings a snapshot, window or draft of a page that has been there for long, in
+// memory or on the disk alone.
 void attach_later(Scene& scene) {
   std::vector<std::pair<std::size_t, ClassId>> lacking;
-  for (std::size_t i = 0; i < scene.prompts.size(); ++i) {
+  if (scene.disk != nullptr && scene.prng.chance(0.5)) lacking = lacking_below(scene);
+  const bool below = !lacking.empty();
+  for (std::size_t i = 0; i < scene.prompts.size() && !below; ++i) {
     const Space& space = scene.spaces[scene.prompts[i].ns];
     const Presence presence = scene.book.presence({space.id, scene.prompts[i].key});
     if (presence == 0 || space.dead) continue;

@@ -55,10 +55,8 @@ constexpr Choice kChoices[] = {
 };
 // In runs over a disk, so often beside all others.
 constexpr Choice kDiskChoices[] = {
-    {"advance_drive", advance_drive, 300},
-    {"prefetch", prefetch_pages, 25},
-    {"flush", flush_disk, 6},
-    {"trouble_drive", trouble_drive, 4},
+    {"advance_drive", advance_drive, 300}, {"prefetch", prefetch_pages, 25},       {"flush", flush_disk, 6},
+    {"trouble_drive", trouble_drive, 4},   {"remove_awaited", remove_awaited, 40},
 };
 
 const Choice* choose_for_disk(Scene& scene) {

@@ -1,3 +1,5 @@
+#include <map>
+
 #include <fmt/format.h>
 
 #include "sim/checkers.h"
@@ -19,8 +21,10 @@ class DiskTierChecker final : public Checker {
     if (const auto& misuse = disk.drive->misuse()) return "the drive: " + *misuse;
     if (auto wrong = check_bytes(scene)) return wrong;
     if (auto wrong = check_brought(scene)) return wrong;
-    if (scene.view.polled)
+    if (scene.view.polled) {
       if (auto wrong = check_deadlines(scene)) return wrong;
+      if (auto wrong = check_attached(scene)) return wrong;
+    }
     return scene.view.phase == StepView::Phase::kRunning ? std::nullopt : check_quiet(scene);
   }
 
@@ -54,6 +58,28 @@ class DiskTierChecker final : public Checker {
           !scene.book.find(each.page)->ever_damaged.contains(each.residence->cls))
         return fmt::format("class {} of page {} came up and is nobody's whole record",
                            each.residence->cls.value(), to_hex(each.page.key));
+    }
+    return std::nullopt;
+  }
+
+  // What is found with a page that the disk alone has: the page is there, or comes from somebody just now,
+  // and what was attached is whole.
+  static std::optional<std::string> check_attached(const Scene& scene) {
+    std::map<PageId, Presence> coming;
+    for (const AuditResidence& each : scene.view.after.residences)
+      if (each.state == ResidenceState::kWriting || each.state == ResidenceState::kStaged)
+        coming[{each.ns, each.key}] |= Presence{1} << each.cls.value();
+    for (const AuditResidence& each : scene.view.after.residences) {
+      if (!each.page_below || scene.cleared_generations.contains(each.generation)) continue;
+      const Space& space = scene.spaces[scene.space_of.at(each.ns)];
+      const Presence there = in_log(scene, {each.ns, each.key}) | coming[{each.ns, each.key}];
+      for (const ClassForm& cls : scene.form_of(space).classes)
+        if (cls.required() && (there >> cls.id.value() & 1) == 0)
+          return fmt::format("class {} of page {} is attached to it, and the disk has not got its class {}",
+                             each.cls.value(), to_hex(each.key), cls.name);
+      if (!scene.stored_computation(space, each))
+        return fmt::format("class {} of page {} is attached to it and is nobody's whole record",
+                           each.cls.value(), to_hex(each.key));
     }
     return std::nullopt;
   }

@@ -28,7 +28,7 @@ class LeaksChecker final : public Checker {
     if (now.stats.quarantined_bytes != 0)
       return fmt::format("{} bytes are quarantined when all clients have gone", now.stats.quarantined_bytes);
     for (const AuditResidence& each : now.residences)
-      if (each.state != ResidenceState::kResident)
+      if (each.state != ResidenceState::kResident && !each.page_below)
         return fmt::format("class {} of page {} is not resident and keeps its slots", each.cls.value(),
                            to_hex(each.key));
     if (scene.engine->taken() != 0)

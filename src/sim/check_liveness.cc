@@ -46,7 +46,8 @@ class LivenessChecker final : public Checker {
         return fmt::format("operation {} waits to become visible beyond every deadline", id.value());
     }
     for (const AuditResidence& each : scene.view.after.residences)
-      if ((each.state == ResidenceState::kWriting || each.state == ResidenceState::kStaged) &&
+      if (!each.page_below &&
+          (each.state == ResidenceState::kWriting || each.state == ResidenceState::kStaged) &&
           now > since_.at(each.generation) + ttl)
         return fmt::format("class {} of page {} is being written beyond its deadline", each.cls.value(),
                            to_hex(each.key));

@@ -134,7 +134,7 @@ class ReasonsChecker final : public Checker {
     const Space& space = scene.spaces[ticket.space];
     if (space.dead) return chain;
     for (std::size_t i = 0; i < ticket.keys.size(); ++i)
-      chain.presence[i] |= in_log(scene, {space.id, ticket.keys[i]});
+      chain.presence[i] |= found_below(scene, {space.id, ticket.keys[i]});
     find_lengths(scene.form_of(space), ticket, chain);
     return chain;
   }

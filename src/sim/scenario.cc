@@ -172,14 +172,13 @@ void choose_size(Scenario& scenario, Prng& prng) {
   options.host_bytes = scenario.arena_bytes + book_bytes(options);
 }
 
-// Small enough that regions are filled and evicted all the time.
 ScenarioDisk choose_disk(Scenario& scenario, std::uint64_t seed) {
   Prng prng(mix64(seed ^ 0xD15C0));
   ScenarioDisk disk;
   disk.log.region_bytes = (64 << 10) * prng.between(1, 6);
   disk.log.segment_bytes = (16 << 10) * prng.between(1, 4);
   disk.log.index_entries = prng.chance(0.2) ? 256 : 4096;
-  disk.bytes = disk.log.region_bytes * prng.between(6, 24) + (2 << 20);
+  disk.bytes = disk.log.region_bytes * prng.between(6, 24) + (2 << 20);  // seldom full
   disk.log.admission = static_cast<DiskAdmission>(prng.below(3));
   if (prng.chance(0.15)) disk.log.write_bytes_per_day = prng.between(1, 64) << 18;
   disk.log.reinsert_after = prng.chance(0.3) ? static_cast<std::uint32_t>(prng.between(1, 4)) : 0;
@@ -199,6 +198,14 @@ ScenarioDisk choose_disk(Scenario& scenario, std::uint64_t seed) {
   tier.prefetch_threshold_tokens = prng.chance(0.5) ? 0 : 256;
   tier.prefetch_base = std::chrono::milliseconds(prng.between(1, 300));
   tier.record_deadline = std::chrono::milliseconds(prng.between(50, 5000));
+  if (prng.chance(0.5)) {  // so small that what is on the disk leaves it while the rest of it is in memory
+    disk.log.region_bytes = 64 << 10;
+    disk.log.segment_bytes = 16 << 10;
+    disk.log.admission = DiskAdmission::kAll;
+    disk.log.index_entries = 4096;
+    // Superblocks and two images of about 300 KiB, and the regions.
+    disk.bytes = (640 << 10) + disk.log.region_bytes * prng.between(4, 7);
+  }
   scenario.readers = scenario.writers = 0;  // they are lost with everything else
   scenario.weather.lost_events = false;
   scenario.options.events_max = NodeOptions{}.events_max;

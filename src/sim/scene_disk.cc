@@ -85,6 +85,15 @@ Presence in_log(const Scene& scene, const PageId& page) {
   return presence.back();
 }
 
+Presence found_below(const Scene& scene, const PageId& page) {
+  Presence bits = in_log(scene, page);
+  for (const AuditResidence& each : scene.view.after.residences)
+    if (each.page_below && each.ns == page.ns && each.key == page.key &&
+        !scene.cleared_generations.contains(each.generation))
+      bits |= Presence{1} << each.cls.value();
+  return bits;
+}
+
 std::optional<std::uint64_t> born_in_log(const Scene& scene, const PageId& page, ClassId cls) {
   if ((in_log(scene, page) >> cls.value() & 1) == 0) return std::nullopt;
   const Space& space = scene.spaces[scene.space_of.at(page.ns)];

@@ -47,6 +47,8 @@ struct SceneDisk {
 DiskSpaceId disk_space_of(const Scene& scene, const Space& space);
 // Classes of a page that the log can give, as it says itself, from the start of the page's chain.
 Presence in_log(const Scene& scene, const PageId& page);
+// Too, and what stands in memory for a page that is nowhere but there.
+Presence found_below(const Scene& scene, const PageId& page);
 // Its number there; nothing: it can not be given.
 std::optional<std::uint64_t> born_in_log(const Scene& scene, const PageId& page, ClassId cls);
 

@@ -135,6 +135,11 @@ void note_audit(Scene& scene) {
       scene.coverage.hit("writer_quarantined");
       break;
     }
+  for (const AuditResidence& each : now.residences)
+    if (each.page_below) {
+      scene.coverage.hit("node_attached_below");
+      break;
+    }
   scene.coverage.hit("node_promotion_joined", now.stats.promotions_joined - before.stats.promotions_joined);
   scene.coverage.hit("records_moved", now.stats.records_moved - before.stats.records_moved);
   if (scene.scenario.options.verification == Verification::kOncePerResidency &&
