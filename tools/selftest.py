@@ -400,6 +400,107 @@ class Llama(Planted):
         self.assertEqual((sorted(os.listdir(self.top)), os.listdir(self.top + "/m")), (["archive.tar.gz", "m", "p.lock"], []))
 
 
+class LlamaServer(Planted):
+    """compare_llama_server.py with a pretended server and a pretended `tiercel`: a token is a word."""
+
+    SERVER = """#!/usr/bin/env python3
+import http.server, json, os, sys
+if "--version" in sys.argv: sys.exit(print("version: 7"))
+value = lambda name: sys.argv[sys.argv.index(name) + 1]
+open(os.path.join(TOP, "pids"), "a").write(f"{os.getpid()}\\n")
+slot, ram = [], []
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_): pass
+    def answer(self, status, body):
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+    asked = 0
+    def do_GET(self):
+        Handler.asked += 1
+        self.answer(200 if Handler.asked > 2 else 503, {})
+    def do_POST(self):
+        global slot
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path.startswith("/slots/0"):
+            path = os.path.join(value("--slot-save-path"), body["filename"])
+            if self.path.endswith("save"): json.dump(slot, open(path, "w"))
+            else: slot = json.load(open(path))
+            return self.answer(200, {})
+        words = " ".join(message["content"] for message in body["messages"]).split()
+        best = max([slot] + (ram if "--cache-ram" in sys.argv else []), key=lambda known: len(os.path.commonprefix([known, words])))
+        ram.append(slot)
+        slot = words
+        computed = max(1, len(words) - len(os.path.commonprefix([best, words])))
+        self.answer(200, {"usage": {"prompt_tokens": len(words)}, "timings": {"prompt_n": computed},
+                          "choices": [{"message": {"content": "yes"}}]})
+http.server.HTTPServer(("127.0.0.1", int(value("--port"))), Handler).serve_forever()
+"""
+    TIERCEL = """#!/usr/bin/env python3
+import json, os, sys, time
+if sys.argv[1] == "disk": sys.exit(print('[{"bytes": 60}, {"bytes": 4}]'))
+if sys.argv[2] == "demo":
+    open(os.path.join(TOP, "pids"), "a").write(f"{os.getpid()}\\n")
+    os.mkdir(os.environ["TMPDIR"] + "/demo")
+    open(os.environ["TMPDIR"] + "/demo/manual.txt", "w").write("a b c d")
+    time.sleep(300)
+if "--exact" in sys.argv and "odd" in sys.argv[4]: sys.exit("tiercel llama: not with this model")
+where, first = (sys.argv[sys.argv.index("--cache") + 1] if "--cache" in sys.argv else ""), True
+if where:
+    first = not os.path.exists(where)
+    os.makedirs(where, exist_ok=True)
+    open(where + "/cache.tiercel", "w").write("x" * 100)
+print(json.dumps({"prompt_tokens": 10, "computed_tokens": 10 if first else 3, "text": "yes", "logits_sha256": "0", "memory": "pages",
+                  "notes": []}))
+"""
+
+    def setUp(self):
+        super().setUp()
+        top = f"TOP = {self.top!r}\n"
+        for name, text in (("server", self.SERVER), ("tiercel", self.TIERCEL)):
+            first, rest = text.split("\n", 1)
+            self.write(name, first + "\n" + top + rest, 0o755)
+        os.mkdir(os.path.join(self.top, "temporary"))
+
+    def compare(self, *arguments):
+        result = self.run_in(sys.executable, os.path.join(TOOLS, "compare_llama_server.py"), "--tiercel", f"{self.top}/tiercel", *arguments,
+                             TMPDIR=f"{self.top}/temporary")
+        self.assertEqual(os.listdir(os.path.join(self.top, "temporary")), [], "a temporary file stays")
+        return result
+
+    def test_each_way_is_a_row_and_nothing_stays(self):
+        server = ("-m", "x.gguf", "--server", f"{self.top}/server")
+        result = self.compare(*server, "--json")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        counts = [[run["computed"] for run in way["runs"].values()] for way in json.loads(result.stdout)["ways"]]
+        self.assertEqual(counts, [[10, 10, 10], [10, 1, 3], [10, 1, 3], [10, 3, 3], [10, 3, 3]])
+        pids = [int(pid) for pid in sources.read(self.top, "pids").split()]
+        self.assertEqual(len(pids), 1 + 3 + 1 + 3)
+        for pid in pids:
+            self.assertRaises(ProcessLookupError, os.kill, pid, 0)
+        text = self.compare(*server, "--system-file", self.write("short.txt", "a"))
+        self.assertIn("| Tiercel, exact ", text.stdout)
+        self.assertIn("llama-server 7.\nnote: the prompts differ in length", text.stdout)
+
+    def test_every_model_of_a_folder_is_a_row_also_one_that_is_refused(self):
+        for name in ("even", "odd"):
+            self.write(f"models/{name}.gguf", "")
+        result = self.compare("--models", f"{self.top}/models")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines() if line.startswith("|")][2:]
+        self.assertEqual(rows, [["even", "pages", "exact", "10", "3", "3", "3", "yes"], ["even", "pages", "fast", "10", "3", "3", "3", "-"],
+                                ["odd", "", "exact", "refused", "", "", "", ""], ["odd", "pages", "fast", "10", "3", "3", "3", "-"]])
+
+    def test_what_goes_wrong_is_one_line(self):
+        self.write("ends", "#!/bin/sh\necho no such model >&2\nexit 3\n", 0o755)
+        for arguments, reason in ((("-m", "x.gguf", "--server", f"{self.top}/ends"), "ends ended at once: no such model"),
+                                  (("-m", "x.gguf", "--server", f"{self.top}/gone"), "cannot be started"),
+                                  (("--models", self.top), "no .gguf file in")):
+            result = self.compare(*arguments)
+            self.assertEqual((result.returncode, result.stdout, result.stderr.count("\n")), (1, "", 1), result.stderr)
+            self.assertIn(reason, result.stderr)
+
+
 class Packages(Planted):
     """deps.sh with pretended package tools: `have` lists what is installed, `log` what apt-get was asked."""
 
