@@ -1,7 +1,9 @@
 // The contract of a remote store (src/remote/test_store_contract.h) as a program: run over any connector, or
 // over a folder. --help says how.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,16 +19,21 @@
 #include "remote/connector_process.h"
 #include "remote/posix_store.h"
 #include "remote/test_store_contract.h"
+#include "remote_twin_store.h"
 
 namespace tiercel {
 namespace {
 
 constexpr const char* kHelp = R"(usage: remote_conformance --connector 'PROGRAM ARGUMENT...' [OPTION...]
        remote_conformance --posix FOLDER [OPTION...]
+       remote_conformance --twin [--fault NAME] [OPTION...]
 
 Runs the contract that every remote store must keep. Exit status 0: it keeps all of it.
 
   --connector WORDS      the connector's program and arguments; quotes '...' and "..." and \ as in a shell
+  --twin                 the simulator's store; with --fault one that breaks the contract in one way: must fail
+  --list-faults          their names
+  --patience SECONDS     how long a batch may take to end at all (default 60)
   --config JSON          its configuration, one object on one line (default {})
   --env NAME=VALUE       added to its environment; may be repeated
   --start-timeout SECONDS  for its hello (default 30)
@@ -43,8 +50,9 @@ The environment's TIERCEL_LONG_TESTS=1 adds an object of 1 GiB (with --exchange-
 
 examples:
   remote_conformance --posix /srv/shared/tiercel
-  remote_conformance --connector 'python3 -m memory' --env PYTHONPATH=connectors --forgets --own-objects
-  remote_conformance --connector 'python3 -m valkey' --env PYTHONPATH=connectors --config '{"url": "..."}'
+  remote_conformance --connector 'python3 connectors/memory' --forgets --own-objects
+  remote_conformance --connector 'python3 connectors/valkey' --config '{"url": "valkey://127.0.0.1:6379"}'
+  remote_conformance --twin --fault put_replaces
   remote_conformance --connector 'build/dev/bin/remote_test_connector' --forgets --own-objects --gtest_filter='*Cancel*'
 )";
 
@@ -52,6 +60,10 @@ struct Wanted {
   ConnectorOptions connector;
   PosixStoreOptions posix;
   StoreContractCase contract;
+  bool twin = false;
+  std::string fault;
+  TwinObjects objects;
+  std::uint64_t twins = 0;
   std::uint64_t arena_mib = 2;
   Mapping arena;
   LinuxChildProcesses processes;
@@ -95,6 +107,8 @@ bool take_flag(std::string_view word) {
     contract.shared = false;
   else if (word == "--forgets")
     contract.keeps = false;
+  else if (word == "--twin")
+    wanted().twin = true;
   else if (word == "--no-remove")
     contract.removes = false;
   else if (word == "--no-replace")
@@ -110,6 +124,10 @@ bool take_value(std::string_view word, const char* value) {
     all.connector.argv = words_of(value);
   else if (word == "--posix")
     all.posix.folder = value;
+  else if (word == "--patience")
+    store_patience = std::chrono::seconds(std::strtoul(value, nullptr, 10));
+  else if (word == "--fault")
+    all.fault = value;
   else if (word == "--config")
     all.connector.config = value;
   else if (word == "--env")
@@ -136,6 +154,10 @@ int parse(int& count, char** arguments) {
       std::fputs(kHelp, stdout);
       return 1;
     }
+    if (word == "--list-faults") {
+      for (const StoreFault& fault : kStoreFaults) fmt::print("{:<18} {}\n", fault.name, fault.what);
+      return 1;
+    }
     if (word == "--list") {
       static char list[] = "--gtest_list_tests";
       arguments[kept++] = list;
@@ -157,6 +179,7 @@ int parse(int& count, char** arguments) {
 
 std::unique_ptr<RemoteStore> make(std::string& why_not) {
   Wanted& all = wanted();
+  if (all.twin) return std::make_unique<TwinStore>(all.objects, all.clock, all.fault, ++all.twins);
   if (!all.posix.folder.empty()) {
     all.posix.arena = all.contract.arena;
     auto store = PosixStore::open(all.posix, all.clock);
@@ -172,7 +195,13 @@ std::unique_ptr<RemoteStore> make(std::string& why_not) {
 
 Status prepare() {
   Wanted& all = wanted();
-  all.contract.name = all.posix.folder.empty() ? "connector" : "posix";
+  all.contract.name = all.twin ? "twin" : all.posix.folder.empty() ? "connector" : "posix";
+  const auto known = [&](const StoreFault& fault) { return fault.name == all.fault; };
+  if (!all.fault.empty() &&
+      (!all.twin || std::none_of(std::begin(kStoreFaults), std::end(kStoreFaults), known)))
+    return {Code::kInvalidArgument,
+            fmt::format("--fault {}: needs --twin, and one of --list-faults", all.fault)};
+  if (all.twin) all.arena_mib = 0;
   // What cannot be opened is a failure here, not a machine without it.
   all.contract.make = [](std::string&) {
     std::string why_not;
@@ -203,8 +232,8 @@ int main(int count, char** arguments) {
   wanted().connector.start_timeout = std::chrono::seconds(30);
   if (const int ends = parse(count, arguments); ends != 0) return ends - 1;
   const bool connector = !wanted().connector.argv.empty(), posix = !wanted().posix.folder.empty();
-  if (connector == posix) {
-    std::fputs("remote_conformance: give --connector or --posix, one of them; see --help\n", stderr);
+  if (connector + posix + wanted().twin != 1) {
+    std::fputs("remote_conformance: give --connector, --posix or --twin, one of them; see --help\n", stderr);
     return 64;
   }
   if (const Status ready = prepare(); !ready.ok()) {

@@ -4,96 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "node/test_disk_bed.h"
-#include "remote/test_store_twin.h"
+#include "node/test_remote_bed.h"
 
 namespace tiercel {
 namespace {
-
-// One store, and machines that use it.
-struct RemoteBed {
-  struct Machine {
-    std::unique_ptr<StoreTwin> store;
-    std::unique_ptr<InlineExecutor> executor;
-    std::unique_ptr<RemoteTier> tier;
-    std::unique_ptr<TestWorld> world;
-    ~Machine() {
-      world.reset();
-      tier.reset();
-    }
-    Node& node() { return world->node(); }
-  };
-
-  explicit RemoteBed(const TestModel& model = {}) { options.spec = test_spec(model); }
-
-  Machine& machine(DiskLog* disk = nullptr) {
-    auto made = std::make_unique<Machine>();
-    made->store = std::make_unique<StoreTwin>(objects, clock, nature, ++seed);
-    made->executor = std::make_unique<InlineExecutor>();
-    Digest own{};
-    own[0] = static_cast<std::byte>(seed);
-    made->tier = RemoteTier::open(tier_options, *made->store, clock, *made->executor, own).value();
-    TestOptions world = options;
-    world.clock = &clock;
-    world.remote = made->tier.get();
-    world.disk = disk;
-    made->world = std::make_unique<TestWorld>(world);
-    machines.push_back(std::move(made));
-    settle(*machines.back());
-    return *machines.back();
-  }
-
-  void settle(Machine& machine, Duration at_most = std::chrono::milliseconds(200)) {
-    const Time until = later(clock.now(), at_most);
-    while (clock.now() < until) {
-      machine.node().poll();
-      machine.tier->wait(std::chrono::milliseconds(1));
-    }
-    machine.node().poll();
-  }
-
-  MatchQuery query(Machine& machine, const std::vector<Key>& keys) {
-    MatchQuery query;
-    query.session = machine.world->session();
-    query.ns = machine.world->ns();
-    query.keys = keys;
-    query.may_promote = true;
-    query.deadline = std::chrono::seconds(5);
-    return query;
-  }
-  TicketId promoted(Machine& machine, const std::vector<Key>& keys) {
-    const TicketId ticket = machine.node().match(query(machine, keys)).value();
-    const Time until = later(clock.now(), std::chrono::seconds(20));
-    while (machine.world->view(ticket).pending && clock.now() < until) {
-      machine.node().poll();
-      machine.tier->wait(std::chrono::milliseconds(1));
-    }
-    EXPECT_FALSE(machine.world->view(ticket).pending);
-    return ticket;
-  }
-  void expect_served(Machine& machine, const std::vector<Key>& keys, std::uint64_t length) {
-    const TicketId ticket = promoted(machine, keys);
-    ASSERT_EQ(machine.world->view(ticket).length, length);
-    const LoadResult result = machine.world->load(ticket, length);
-    EXPECT_TRUE(result.status.ok()) << result.status.to_string();
-    EXPECT_EQ(result.length, length);
-    EXPECT_EQ(machine.world->wrong_bytes(keys, length), "");
-    machine.node().release(ticket);
-  }
-  // Objects of one page of this chain, not those of a run.
-  void lose(const Key& key) {
-    std::erase_if(objects,
-                  [&](const auto& object) { return object.first.find(to_hex(key)) != std::string::npos; });
-  }
-
-  TwinObjects objects;
-  ManualClock clock;
-  TwinNature nature;
-  RemoteTierOptions tier_options;
-  TestOptions options;
-  std::uint64_t seed = 0;
-  std::vector<std::unique_ptr<Machine>> machines;
-};
 
 TEST(NodeRemote, WhatOneMachineStoredAnotherServesByteForByte) {
   RemoteBed bed(hybrid_model());
@@ -336,6 +250,44 @@ TEST(NodeRemote, AThousandPrefetchesThatEndInEveryWayLeaveNothingBehind) {
     EXPECT_EQ(set.state, ResidenceState::kResident);
   }
   bed.expect_served(second, chains[3], 4);
+}
+
+// A link on which all of it takes forty times the batch deadline, and a hundred times what one window of a
+// fast one would bring: each batch comes in time, and the prefetch ends by its own limit with what came.
+TEST(NodeRemote, AHealthySlowLinkDeliversAPrefixAndNotNothing) {
+  RemoteBed bed;
+  bed.tier_options.runs.pages_max = 1;
+  bed.nature.exchange_bytes = 1 << 20;
+  bed.options.adjust = [](NodeOptions& options) { options.disk.prefetch_threshold_tokens = 1; };
+  auto& first = bed.machine();
+  const std::vector<Key> keys = first.world->keys(800);
+  first.world->store_pages(keys, {});
+  bed.settle(first, std::chrono::seconds(2));
+  std::uint64_t bytes = 0;
+  for (const auto& [name, object] : bed.objects) bytes += object.size();
+  bed.tier_options.batch_bytes_max = bytes / 4;
+  auto& second = bed.machine();
+  second.store->nature().bytes_per_second = bytes / 40;
+  PrefetchRequest request;
+  request.session = second.world->session();
+  request.ns = second.world->ns();
+  request.keys = keys;
+  request.policy = PrefetchPolicy::kWaitComplete;
+  request.deadline = std::chrono::seconds(20);
+  const OperationId id = second.node().prefetch(request).value();
+  std::optional<PrefetchResult> result;
+  const Time begun = bed.clock.now();
+  while (!result && bed.clock.now() < begun + std::chrono::seconds(60)) {
+    second.node().poll();
+    for (Completion& completion : second.node().drain_completions())
+      if (completion.operation == id) result = completion.prefetch;
+    second.tier->wait(std::chrono::milliseconds(5));
+  }
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->status.code, Code::kDeadlineExceeded);
+  EXPECT_GT(result->length, 100U);  // about half of them in twenty of forty seconds, less what came late
+  EXPECT_LT(result->length, 500U);
+  EXPECT_FALSE(second.tier->down());
 }
 
 TEST(NodeRemote, WriteBackStoresWhatLeavesAndNothingBefore) {
