@@ -26,6 +26,7 @@ constexpr const char* kExamples = R"(Examples:
   tiercel bench put --json
   tiercel bench copy --model config.json
   tiercel bench disk --path ../scratch --size 8GiB
+  tiercel bench remote --remote mooncake://10.0.0.1:50051
   tiercel bench --list
 Without a name all of them run, a few minutes in all. Exit status: 0; 1 when a bench could not measure; 2 when the
 command line made no sense. docs/guide/bench.md says what each line means and how to read it.)";
@@ -34,7 +35,7 @@ constexpr std::uint64_t kDiskBytesMin = 64ULL << 20;
 
 struct BenchArguments {
   std::vector<std::string> names, models, folders;
-  std::string folder = ".", disk_bytes = "4GiB";
+  std::string folder = ".", disk_bytes = "4GiB", remote;
   bool json = false, list = false, quick = false;
 };
 
@@ -134,9 +135,12 @@ int run_benches(const BenchArguments& arguments) {
   const ProgressLine progress;
   std::vector<BenchResult> results;
   for (const Bench& bench : *list) {
-    BenchRun run(
-        {.quick = arguments.quick, .models = *models, .folder = arguments.folder, .disk_bytes = *disk_bytes},
-        [&](std::string_view what) { progress.show(bench.name, what); });
+    BenchRun run({.quick = arguments.quick,
+                  .models = *models,
+                  .folder = arguments.folder,
+                  .disk_bytes = *disk_bytes,
+                  .remote = arguments.remote},
+                 [&](std::string_view what) { progress.show(bench.name, what); });
     const Status status = bench.run(run);
     progress.clear();
     if (!status.ok()) return fail("bench", fmt::format("{}: {}", bench.name, status.message));
@@ -161,10 +165,14 @@ Command bench_command(CLI::App& parent) {
       ->type_name("FILE");
   app->add_option("--models", a.folders, "copy: the same for each configuration in a folder")
       ->type_name("DIR");
-  app->add_option("--path", a.folder, "disk: a folder on the drive to be measured (default: this one)")
+  app->add_option("--path", a.folder,
+                  "disk, remote: a folder on the drive to be measured (default: this one)")
       ->type_name("DIR");
   app->add_option("--size", a.disk_bytes, "disk: of the file there, removed afterwards (default: 4GiB)")
       ->type_name("SIZE");
+  app->add_option("--remote", a.remote,
+                  "remote: the store to be measured (default: a Mooncake that it starts on 127.0.0.1)")
+      ->type_name("URL");
   app->add_flag("--list", a.list, "which benches there are");
   app->add_flag("--json", a.json, "one JSON object instead of a table");
   app->add_flag("--quick", a.quick, "tiny sizes: shows that every bench runs, its numbers say nothing");

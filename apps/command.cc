@@ -1,5 +1,6 @@
 #include "command.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -7,8 +8,10 @@
 #include <cstring>
 #include <iterator>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "model/json_text.h"
@@ -117,6 +120,34 @@ std::string progress_bar(std::uint64_t done, std::uint64_t total) {
   constexpr std::uint64_t kWidth = 40;
   const auto filled = static_cast<std::size_t>(kWidth * done / total);
   return fmt::format("[{:#<{}}{:.<{}}] {:>3} %", "", filled, "", kWidth - filled, 100 * done / total);
+}
+
+Bar::Bar(std::string what, bool wanted)
+    : what_(std::move(what)), shown_(wanted && isatty(STDERR_FILENO) == 1) {}
+
+void Bar::update(std::uint64_t done, std::uint64_t total) {
+  const auto now = std::chrono::steady_clock::now();
+  if (total == 0 || !shown_ || now - begun_ < std::chrono::milliseconds(500) ||
+      now - last_ < std::chrono::milliseconds(100))
+    return;
+  last_ = now;
+  drawn_ = true;
+  const std::string line = fmt::format("\r{}  {} ", progress_bar(std::min(done, total), total), what_);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+void Bar::clear() {
+  if (std::exchange(drawn_, false)) std::fputs("\r\033[K", stderr);
+}
+
+std::string access_problem(const std::string& path, int ways) {
+  if (::access(path.c_str(), ways) == 0) return "";
+  const std::error_code why(errno, std::generic_category());
+  struct stat is = {};
+  const bool another = ::stat(path.c_str(), &is) == 0 && is.st_uid != ::geteuid();
+  return fmt::format(
+      "{}: {}{}", path, why.message(),
+      another ? fmt::format(" (it belongs to user {}, this is user {})", is.st_uid, ::geteuid()) : "");
 }
 
 }  // namespace tiercel::apps

@@ -1,13 +1,17 @@
 #include "disk_command.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -29,6 +33,7 @@ constexpr const char* kExamples = R"(Examples:
   tiercel disk check /var/cache/tiercel
   tiercel disk check --quick --json /var/cache/tiercel
   tiercel disk ls /var/cache/tiercel
+  tiercel disk ls FOLDER          (of tiercel llama --cache FOLDER: FOLDER/cache.tiercel)
   tiercel disk status /var/cache/tiercel
   tiercel disk drop /var/cache/tiercel --namespace revision-7
 check, ls and status change no byte, nor does a drop that is refused; they wait for nobody, so a cache that is open is
@@ -40,6 +45,14 @@ struct DiskArguments {
   std::string path, wanted;
   bool json = false, quick = false;
 };
+
+// A folder means the cache in it, by the name that the adapter of llama.cpp gives it.
+std::string log_file(std::string path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored)
+             ? (std::filesystem::path(path) / "cache.tiercel").string()
+             : std::move(path);
+}
 
 struct Opened {
   std::unique_ptr<BlockDevice> drive;
@@ -63,12 +76,15 @@ Result<std::unique_ptr<DiskLog>> open_log(Opened& opened, bool read_only) {
 }
 
 // What failed names the path, once. Errors of the log begin with the word "disk".
-int fail_at(const std::string& path, const Status& status, int exit_status = kExitFailed) {
+int fail_at(const std::string& path, const Status& status, int exit_status = kExitFailed, int ways = R_OK) {
   std::string_view why = status.message;
   constexpr std::string_view kSubject = "disk: ";
   if (why.starts_with(kSubject)) why.remove_prefix(kSubject.size());
   const std::string file = fmt::format("disk file {}: ", path);
   if (why.starts_with(file)) why.remove_prefix(file.size());
+  const std::string denied =
+      ::access(path.c_str(), F_OK) == 0 || errno == EACCES ? access_problem(path, ways) : "";
+  if (!denied.empty()) return fail("disk", denied + "; run this as its owner", exit_status);
   return fail("disk", fmt::format("{}: {}", path, why), exit_status);
 }
 
@@ -124,14 +140,48 @@ std::string_view verdict_text(const DiskCheckReport& report) {
   return report.records_read ? "in order\n" : "in order as far as it was read: no record was (--quick)\n";
 }
 
-std::string space_line(std::uint32_t id, const DiskSpaceName& name, std::uint64_t class_sets,
-                       std::uint64_t bytes) {
-  std::string text = name.text.empty() ? std::string("(its name is lost)") : name.text;
-  for (char& c : text)
-    if (c == '\n') c = ' ';
-  constexpr std::size_t kLongest = 200;
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "…";
-  return fmt::format("{:>6} {:>12} {:>12}  {}\n", id, class_sets, format_size(bytes), text);
+struct SpaceRow {
+  std::uint32_t id = 0;
+  const DiskSpaceName* name = nullptr;
+  std::uint64_t class_sets = 0, bytes = 0;
+};
+
+std::size_t alike(std::string_view a, std::string_view b) {
+  return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+// How much of each text is shown: its first 200 bytes, and where another one begins like it, to the end of
+// the line in which they differ.
+std::map<std::string_view, std::size_t> shown_lengths(const std::vector<SpaceRow>& rows) {
+  constexpr std::size_t kShortest = 200;
+  std::map<std::string_view, std::size_t> lengths;
+  for (const SpaceRow& row : rows) lengths[row.name->text] = 0;
+  const std::string_view* before = nullptr;
+  std::size_t* length_before = nullptr;
+  for (auto& [text, length] : lengths) {  // most alike are neighbours
+    const std::size_t same = before == nullptr ? 0 : alike(*before, text);
+    length = same;
+    if (length_before != nullptr) *length_before = std::max(*length_before, same);
+    before = &text;
+    length_before = &length;
+  }
+  for (auto& [text, length] : lengths)
+    length = length < kShortest ? kShortest : std::min(text.find('\n', length), text.size());
+  return lengths;
+}
+
+std::string spaces_text(const std::vector<SpaceRow>& rows) {
+  std::string text = fmt::format("{:>6} {:>12} {:>12}  {}\n", "number", "class-sets", "bytes", "namespace");
+  const auto lengths = shown_lengths(rows);
+  for (const SpaceRow& row : rows) {
+    const std::string& whole = row.name->text;
+    const std::size_t length = lengths.at(whole);
+    std::string name = whole.empty() ? "(its name is lost)" : whole.substr(0, length);
+    std::replace(name.begin(), name.end(), '\n', ' ');
+    text += fmt::format("{:>6} {:>12} {:>12}  {}{}\n", row.id, row.class_sets, format_size(row.bytes), name,
+                        length < whole.size() ? "…" : "");
+  }
+  return text;
 }
 
 std::string check_text(const DiskCheckReport& report, const std::string& path) {
@@ -152,9 +202,11 @@ std::string check_text(const DiskCheckReport& report, const std::string& path) {
   row(text, "", sources_text(report));
   row(text, "removals", fmt::format("{}", report.removals));
   row(text, "verified", verified_text(report));
-  text += fmt::format("\n{:>6} {:>12} {:>12}  {}\n", "number", "class-sets", "bytes", "namespace");
+  std::vector<SpaceRow> rows;
+  rows.reserve(report.spaces.size());
   for (const DiskCheckReport::Space& space : report.spaces)
-    text += space_line(space.id.value(), space.name, space.class_sets, space.bytes);
+    rows.push_back({space.id.value(), &space.name, space.class_sets, space.bytes});
+  text += "\n" + spaces_text(rows);
   for (const std::string& note : report.notes) text += fmt::format("note: {}\n", note);
   for (const DiskDamage& damage : report.damages)
     text += fmt::format("damaged{}: at {}, namespace {}, class {}: {}\n",
@@ -211,20 +263,6 @@ std::string check_json(const DiskCheckReport& report) {
   return json_text(json);
 }
 
-// A bar on a terminal, nothing elsewhere; at most ten times a second.
-std::function<void(std::uint64_t, std::uint64_t)> region_progress() {
-  if (isatty(STDERR_FILENO) != 1) return {};
-  auto last = std::make_shared<std::chrono::steady_clock::time_point>();
-  return [last](std::uint64_t done, std::uint64_t total) {
-    const auto now = std::chrono::steady_clock::now();
-    if (total == 0 || (done != total && now - *last < std::chrono::milliseconds(100))) return;
-    *last = now;
-    const std::string line = fmt::format("\r{}  {} of {} regions ", progress_bar(done, total), done, total);
-    std::fwrite(line.data(), 1, line.size(), stderr);
-    if (done == total) std::fputs("\r\033[K", stderr);
-  };
-}
-
 int run_check(const DiskArguments& arguments) {
   std::optional<InterruptLine> interruptible("disk");
   Opened opened;
@@ -232,8 +270,10 @@ int run_check(const DiskArguments& arguments) {
     return fail_at(arguments.path, status);
   DiskCheckOptions options;
   options.verify_records = !arguments.quick;
-  if (!arguments.json) options.progress = region_progress();
+  Bar bar("reading regions", !arguments.json);
+  options.progress = [&bar](std::uint64_t done, std::uint64_t total) { bar.update(done, total); };
   const auto report = check_disk(*opened.drive, opened.clock, options);
+  bar.clear();
   interruptible.reset();
   if (!report) return fail_at(arguments.path, report.error());
   const int printed =
@@ -249,15 +289,17 @@ int run_ls(const DiskArguments& arguments) {
   const auto log = look(arguments.path, opened);
   if (!log) return fail_at(arguments.path, log.error());
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  std::string text = fmt::format("{:>6} {:>12} {:>12}  {}\n", "number", "class-sets", "bytes", "namespace");
-  for (const DiskLog::SpaceView& space : (*log)->spaces()) {
-    text += space_line(space.id.value(), space.name, space.class_sets, space.bytes);
+  const std::vector<DiskLog::SpaceView> spaces = (*log)->spaces();
+  std::vector<SpaceRow> rows;
+  rows.reserve(spaces.size());
+  for (const DiskLog::SpaceView& space : spaces) {
+    rows.push_back({space.id.value(), &space.name, space.class_sets, space.bytes});
     json.push_back({{"number", space.id.value()},
                     {"class_sets", space.class_sets},
                     {"bytes", space.bytes},
                     {"text", space.name.text}});
   }
-  return print("disk", arguments.json ? json_text(json) : text);
+  return print("disk", arguments.json ? json_text(json) : spaces_text(rows));
 }
 
 int run_status(const DiskArguments& arguments) {
@@ -345,7 +387,7 @@ int run_drop(const DiskArguments& arguments) {
   const auto space = find_space(spaces, arguments.wanted);
   if (!space) return fail_at(arguments.path, space.error(), kExitUsage);
   if (const Status status = clear_space(arguments.path, *space); !status.ok())
-    return fail_at(arguments.path, status);
+    return fail_at(arguments.path, status, kExitFailed, R_OK | W_OK);
   if (arguments.json)
     return print("disk", json_text({{"number", space->id.value()},
                                     {"class_sets", space->class_sets},
@@ -367,7 +409,10 @@ Command disk_command(CLI::App& parent) {
   auto runs = std::make_shared<std::vector<std::pair<CLI::App*, Run>>>();
   const auto add = [&](const char* name, const char* what, Run run) {
     CLI::App* command = app->add_subcommand(name, what);
-    command->add_option("PATH", arguments->path, "the file or block device that a cache was opened with")
+    command
+        ->add_option(
+            "PATH", arguments->path,
+            "the file or block device that a cache was opened with, or the folder of `tiercel llama`")
         ->required();
     command->add_flag("--json", arguments->json, "JSON on one line instead of text");
     command->footer(kExamples);
@@ -385,6 +430,7 @@ Command disk_command(CLI::App& parent) {
       ->type_name("TEXT|NUMBER")
       ->required();
   return {app, [arguments, runs] {
+            arguments->path = log_file(std::move(arguments->path));
             for (const auto& [command, run] : *runs)
               if (command->parsed()) return run(*arguments);
             return kExitUsage;

@@ -18,6 +18,7 @@
 #include "model/json_text.h"
 #include "os/machine.h"
 #include "os/machine_report.h"
+#include "remote_check.h"
 
 namespace tiercel::apps {
 namespace {
@@ -27,14 +28,15 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kExamples = R"(Examples:
   tiercel doctor
   tiercel doctor --path FOLDER-OF-THE-DISK-TIER
+  tiercel doctor --remote mooncake://10.0.0.1:50051
   tiercel doctor --json | jq '.checks | map_values(.state)'
 Run it as the user, and in the container, that the cache will run as. It leaves nothing behind.
 Exit status: 0 when everything that Tiercel needs is there (what is lacking beside it is advice); 1 when something
 needed is missing: the report is printed, and one line on stderr names it; 2 when the command line made no sense,
-or --path is no folder. docs/guide/doctor.md says what each line means.)";
+or --path is no folder. A store that --remote names is needed; in it one object is put and removed. docs/guide/doctor.md says what each line means.)";
 
 struct DoctorArguments {
-  std::string path = ".";
+  std::string path = ".", remote;
   bool json = false;
 };
 
@@ -89,7 +91,12 @@ std::string_view colour_of(CheckState state) {
 std::string summary(const std::vector<Check>& checks) {
   const auto lacks = std::ranges::count(checks, CheckState::kLack, &Check::state);
   const std::string_view slower = "it works without, slower or with less";
-  if (!is_ready(checks)) return "Tiercel cannot run here: see what is missing.\n";
+  const bool here = std::ranges::none_of(checks, [](const Check& check) {
+    return check.state == CheckState::kMissing && check.name != "remote";
+  });
+  if (!here) return "Tiercel cannot run here: see what is missing.\n";
+  if (!is_ready(checks))
+    return "Tiercel can run here, but not with this remote store: see what is missing.\n";
   if (lacks == 0) return "Everything is here.\n";
   return fmt::format("Everything that Tiercel needs is here. {} of {} lacking: {}.\n", lacks, checks.size(),
                      slower);
@@ -121,7 +128,12 @@ int run_doctor(const DoctorArguments& arguments) {
   std::error_code failure;
   const std::filesystem::path folder = std::filesystem::canonical(arguments.path, failure);
   const Machine machine = look_at_machine({{}, calls, mappings}, failure ? arguments.path : folder.string());
-  const std::vector<Check> checks = check_machine(machine);
+  std::vector<Check> checks = check_machine(machine);
+  if (!arguments.remote.empty()) {
+    auto remote = check_remote(arguments.remote);
+    if (!remote) return fail("doctor", remote.error());
+    checks.push_back(*std::move(remote));
+  }
   const std::string text =
       arguments.json ? report_json(machine, checks) : report_text(machine, checks, stdout_wants_colour());
   if (const int status = print("doctor", text); status != kExitOk) return status;
@@ -142,6 +154,9 @@ Command doctor_command(CLI::App& parent) {
                   "the folder in which O_DIRECT is tried (default: the current one)")
       ->type_name("FOLDER")
       ->check(CLI::ExistingDirectory);
+  app->add_option("--remote", arguments->remote,
+                  "a remote store that is tried: mooncake://HOST:PORT, valkey://HOST:PORT, posix:FOLDER")
+      ->type_name("URL");
   app->add_flag("--json", arguments->json, "one JSON object instead of a table");
   app->footer(kExamples);
   return {app, [arguments] { return run_doctor(*arguments); }};

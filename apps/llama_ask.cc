@@ -1,12 +1,15 @@
 // `tiercel llama ask`: one answer, as text or as JSON.
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "llama_session.h"
+#include "llama_cache.h"
+#include "llama_report.h"
 
 namespace tiercel::apps {
 namespace {
@@ -16,13 +19,23 @@ struct AskReport {
   std::size_t prompt_tokens = 0;
   LlamaPrefill prefill;
   Answer answer;
-  llamacpp::Saved saved;  // of the answer
+  std::uint64_t kept_tokens = 0;  // of prompt and answer, that the cache has now
+  LlamaSaved saved;               // of them, by this call
+  std::optional<LlamaLack> lack;
   double load_ms = 0, open_ms = 0;
   std::vector<std::string> notes;
+  LlamaFigures figures() const { return figures_of(prefill.prefilled, answer, prompt_tokens); }
 };
 
 const char* mode_name(const LlamaArguments& arguments) {
   return arguments.without_cache ? "plain" : arguments.exact ? "exact" : "fast";
+}
+
+nlohmann::ordered_json lack_json(const std::optional<LlamaLack>& lack) {
+  if (!lack) return nullptr;
+  return {{"wanted_bytes", lack->wanted_bytes},
+          {"room_bytes", lack->room_bytes},
+          {"enough_bytes", lack->enough_bytes}};
 }
 
 std::string report_json(const LlamaArguments& arguments, const AskReport& report) {
@@ -34,31 +47,26 @@ std::string report_json(const LlamaArguments& arguments, const AskReport& report
   json["mode"] = mode_name(arguments);
   json["pid"] = ::getpid();
   json["threads"] = arguments.threads;
+  json.update(figures_json(report.figures()));
   json["text"] = report.answer.text;
-  json["tokens"] = report.answer.tokens;
   json["ended"] = report.answer.ended;
   json["logits_sha256"] = report.answer.logits_sha256;
-  json["prompt_tokens"] = report.prompt_tokens;
-  json["restored_tokens"] = restored.tokens;
-  json["computed_tokens"] = prefilled.computed_tokens;
   json["limit_tokens"] = restored.limit;
-  json["host_tokens"] = restored.host_tokens;
-  json["disk_tokens"] = restored.disk_tokens;
   json["bytes"] = restored.bytes;
   json["pieces"] = prefilled.pieces;
   json["snapshots"] = prefilled.snapshots;
   json["missed"] = missed;
+  json["kept_tokens"] = report.kept_tokens;
   json["saved"] = {{"tokens", report.saved.tokens},
-                   {"pages", report.saved.pages},
-                   {"snapshots", report.saved.snapshots},
+                   {"class_sets", report.saved.class_sets},
                    {"bytes", report.saved.bytes}};
-  json["ttft_ms"] = report.answer.ttft_ms;
+  json["too_small"] = lack_json(report.lack);
   json["load_ms"] = report.load_ms;
   json["open_ms"] = report.open_ms;
   json["memory"] = report.memory;
   json["namespace"] = report.space;
   json["notes"] = report.notes;
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_line(json);
 }
 
 void note(AskReport& report, const std::string& line) {
@@ -92,13 +100,20 @@ LlamaResult<Cached> open_cache(const LlamaModel& model, const LlamaContext& cont
   return cached;
 }
 
-// What was generated, in fast mode, and a close in order: the disk has everything then.
-void end_cache(const LlamaArguments& arguments, Cached& cached, AskReport& report) {
+// What was generated, in fast mode, and a close in order: the disk has everything then, and so has the remote
+// store, as far as it took it in time.
+void end_cache(const LlamaArguments& arguments, const LlamaContext& context, Cached& cached,
+               AskReport& report) {
   if (!cached.store) return;
-  if (!arguments.exact && !report.prefill.cancelled) {
-    const auto saved = cached.cache->save(0, report.answer.held);
-    if (saved) report.saved = *saved;
-    note(report, saved ? report.saved.note : saved.status().message);
+  if (!report.prefill.cancelled) {
+    const auto kept = cached.cache->save(0, report.answer.held);
+    note(report, kept ? kept->note : kept.status().message);
+    const std::uint64_t had = report.prefill.prefilled.restored.tokens;
+    report.kept_tokens = kept ? std::max<std::uint64_t>(kept->tokens, had) : had;
+    report.saved = saved_since_open(*cached.store, *cached.cache, arguments, report.kept_tokens - had);
+    report.lack = lacking_room(*cached.store, *cached.cache, context, arguments,
+                               arguments.exact ? report.prompt_tokens : report.answer.held.size());
+    if (report.lack) note(report, lack_text(*report.lack));
   }
   if (const Status status = cached.store->close(); !status.ok())
     note(report, "closing the cache: " + status.message);
@@ -125,7 +140,10 @@ std::optional<Refusal> ask(const LlamaArguments& arguments, const std::atomic<bo
   auto prefilled = cached->cache ? prefill_cached(*cached->cache, *prompt) : prefill_plain(*context, *prompt);
   if (!prefilled) return prefilled.error();
   report.prefill = *std::move(prefilled);
-  if (cached->store) note(report, report.prefill.prefilled.restored.note);
+  if (cached->store) {
+    note(report, report.prefill.prefilled.restored.note);
+    note(report, remote_lack(*cached->store));
+  }
   if (report.prefill.cancelled) {
     report.answer.ended = "stopped";
   } else {
@@ -135,7 +153,7 @@ std::optional<Refusal> ask(const LlamaArguments& arguments, const std::atomic<bo
     if (!done) return done.error();
     report.answer = *std::move(done);
   }
-  end_cache(arguments, *cached, report);
+  end_cache(arguments, *context, *cached, report);
   return std::nullopt;
 }
 
@@ -145,14 +163,13 @@ int llama_ask(const LlamaArguments& arguments) {
   const StopSignals signals;
   AskReport report;
   const auto refusal = ask(arguments, signals.asked(), report);
-  if (refusal) return fail("llama", refusal->message, refusal->status);
+  if (refusal) return fail("llama", *refusal);
   if (signals.status() != 0)
     return fail("llama", "interrupted, so there is no whole answer", signals.status());
   if (arguments.json) return print("llama", report_json(arguments, report));
   const int printed = print("llama", "\n");
   for (const std::string& line : report.notes) remark("[" + line + "]");
-  remark(fmt::format("[{}]",
-                     prefill_text(report.prefill.prefilled, report.prompt_tokens, report.answer.ttft_ms)));
+  remark(fmt::format("[{}]", figures_text(report.figures())));
   return printed;
 }
 

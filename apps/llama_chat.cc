@@ -12,12 +12,14 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "llama_session.h"
+#include "llama_cache.h"
+#include "llama_report.h"
 
 namespace tiercel::apps {
 namespace {
 
-constexpr std::chrono::seconds kWaitForTurn(2);  // somebody sits before it
+constexpr std::chrono::seconds kWaitForTurn(2);         // somebody sits before it
+constexpr std::chrono::seconds kWaitForRemoteAgain(1);  // that was not ready in the turn before
 constexpr std::uint32_t kContextTokens = 8192;
 
 // SIGINT ends the answer, a second one the program in good order, a third one at once; SIGTERM as two of
@@ -100,8 +102,10 @@ class Chat {
           grouped_text(prompt->size()), grouped_text(context_.tokens())));
       return std::nullopt;
     }
+    if (!cache_) return compute(*prompt, nullptr, start);
     std::string held;
-    auto store = open_store(arguments_, arguments_.cache, kWaitForTurn, held);
+    auto store = open_store(arguments_, arguments_.cache, kWaitForTurn, held,
+                            told_remote_.empty() ? kWaitForRemote : kWaitForRemoteAgain);
     if (!store) return store.error();
     if (!*store) remark(fmt::format("[{}: this turn goes on without it]", held));
     if (const Status status = cache_->use(*store); !status.ok()) return refuse(status).value();
@@ -117,35 +121,51 @@ class Chat {
  private:
   std::optional<Refusal> compute(const std::vector<llama_token>& prompt, llamacpp::Store* store,
                                  SteadyTime start) {
-    const auto prefill = prefill_cached(*cache_, prompt);
+    const auto prefill = cache_ ? prefill_cached(*cache_, prompt) : prefill_plain(context_, prompt);
     if (!prefill) return prefill.error();
     if (prefill->cancelled) {
       messages_.pop_back();
-      remark("[stopped before the first token; what was computed by then is in the cache]");
+      remark(store == nullptr
+                 ? "[stopped before the first token]"
+                 : "[stopped before the first token; what was computed by then is in the cache]");
       return std::nullopt;
     }
     AnswerOptions options{.tokens = arguments_.answer_tokens, .stop = &stop_answer, .stream = write_stdout};
     auto done = answer(model_, context_, prompt, options, start);
     if (!done) return done.error();
     if (!write_stdout("\n")) return Refusal{kExitFailed, "standard output cannot be written"};
-    remark(fmt::format("[{}]", prefill_text(prefill->prefilled, prompt.size(), done->ttft_ms)));
-    if (const std::string& note = prefill->prefilled.restored.note; store != nullptr && !note.empty())
-      remark(fmt::format("[{}]", note));
+    remark(fmt::format("[{}]", figures_text(figures_of(prefill->prefilled, *done, prompt.size()))));
     if (done->ended == "context") remark("[the context is full: the answer ends here]");
-    if (store != nullptr && !arguments_.exact) {
-      const auto saved = cache_->save(0, done->held);
-      const std::string note = saved ? saved->note : saved.status().message;
-      if (!note.empty()) remark(fmt::format("[{}]", note));
-    }
+    if (store != nullptr) save(*store, prompt.size(), prefill->prefilled.restored.note, *done);
     messages_.push_back({"assistant", std::move(done->text)});
     return std::nullopt;
+  }
+
+  void save(llamacpp::Store& store, std::size_t prompt_tokens, const std::string& note, const Answer& done) {
+    if (!note.empty()) remark(fmt::format("[{}]", note));
+    const std::string lack_of_remote = remote_lack(store);
+    if (!lack_of_remote.empty() && lack_of_remote != told_remote_)
+      remark(fmt::format("[{}]", lack_of_remote));
+    told_remote_ = lack_of_remote;
+    if (!arguments_.exact) {
+      const auto saved = cache_->save(0, done.held);
+      const std::string in_the_way = saved ? saved->note : saved.status().message;
+      if (!in_the_way.empty()) remark(fmt::format("[{}]", in_the_way));
+    }
+    if (told_lack_) return;
+    const auto lack = lacking_room(store, *cache_, context_, arguments_,
+                                   arguments_.exact ? prompt_tokens : done.held.size());
+    told_lack_ = lack.has_value();
+    if (lack) remark(fmt::format("[{}]", lack_text(*lack)));
   }
 
   const LlamaArguments& arguments_;
   LlamaModel model_;
   LlamaContext context_;
-  std::unique_ptr<llamacpp::ContextCache> cache_;  // ends before the context
+  std::unique_ptr<llamacpp::ContextCache> cache_;  // ends before the context; null: plain llama.cpp
   std::vector<ChatMessage> messages_;
+  bool told_lack_ = false;
+  std::string told_remote_;  // of the last turn
 };
 
 LlamaResult<Chat> start_chat(const LlamaArguments& arguments) {
@@ -158,10 +178,14 @@ LlamaResult<Chat> start_chat(const LlamaArguments& arguments) {
     return tl::unexpected(usable.error());
   auto context = make_context(*model, arguments, arguments.context_tokens != 0 ? 1 : tokens, &stop_answer);
   if (!context) return tl::unexpected(context.error());
-  auto cache = attach_cache(*model, *context, arguments,
-                            arguments.exact ? llamacpp::Mode::kExact : llamacpp::Mode::kFast);
-  if (!cache) return tl::unexpected(cache.error());
-  return Chat(arguments, *std::move(model), *std::move(context), *std::move(cache));
+  std::unique_ptr<llamacpp::ContextCache> cache;
+  if (!arguments.without_cache) {
+    auto attached = attach_cache(*model, *context, arguments,
+                                 arguments.exact ? llamacpp::Mode::kExact : llamacpp::Mode::kFast);
+    if (!attached) return tl::unexpected(attached.error());
+    cache = *std::move(attached);
+  }
+  return Chat(arguments, *std::move(model), *std::move(context), std::move(cache));
 }
 
 int talk(Chat& chat) {
@@ -179,8 +203,7 @@ int talk(Chat& chat) {
     if (got == Lines::Got::kError)
       return fail("llama", "standard input: " + std::generic_category().message(errno));
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    if (const auto refusal = chat.turn(std::move(line)))
-      return fail("llama", refusal->message, refusal->status);
+    if (const auto refusal = chat.turn(std::move(line))) return fail("llama", *refusal);
     if (interrupts > 1) return signal_status();
     interrupts = 0;
     stop_answer = false;
@@ -192,11 +215,13 @@ int talk(Chat& chat) {
 int llama_chat(const LlamaArguments& arguments) {
   take_signals();
   auto chat = start_chat(arguments);
-  if (!chat) return fail("llama", chat.error().message, chat.error().status);
+  if (!chat) return fail("llama", chat.error());
+  const std::string how =
+      arguments.without_cache
+          ? "no cache"
+          : fmt::format("{} mode, cache in {}", arguments.exact ? "exact" : "fast", arguments.cache);
   if (isatty(STDIN_FILENO) == 1)
-    remark(
-        fmt::format("[{} mode, cache in {}. Ctrl-C ends an answer, twice the program; Ctrl-D ends it, too]",
-                    arguments.exact ? "exact" : "fast", arguments.cache));
+    remark(fmt::format("[{}. Ctrl-C ends an answer, twice the program; Ctrl-D ends it, too]", how));
   return talk(*chat);
 }
 

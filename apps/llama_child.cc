@@ -108,12 +108,17 @@ std::vector<std::string> options_of(const LlamaArguments& arguments) {
     words.emplace_back(option);
     words.push_back(value);
   };
-  add("--cache", arguments.cache);
+  if (arguments.without_cache)
+    words.emplace_back("--no-cache");
+  else
+    add("--cache", arguments.cache);
   if (arguments.cache_bytes != 0) add("--cache-bytes", fmt::format("{}", arguments.cache_bytes));
   if (arguments.host_bytes != 0) add("--host-bytes", fmt::format("{}", arguments.host_bytes));
+  for (const LoraArgument& lora : arguments.loras) add("--lora", fmt::format("{}:{}", lora.file, lora.scale));
   add("--page-tokens", fmt::format("{}", arguments.page_tokens));
   add("--snapshots", fmt::format("{}", arguments.snapshots));
   if (!arguments.tenant.empty()) add("--tenant", arguments.tenant);
+  if (!arguments.remote.empty() && !arguments.without_cache) add("--remote", arguments.remote);
   add("-t", fmt::format("{}", arguments.threads));
   if (arguments.context_tokens != 0) add("-c", fmt::format("{}", arguments.context_tokens));
   add("--batch", fmt::format("{}", arguments.batch));
@@ -129,15 +134,9 @@ std::vector<std::string> options_of(const LlamaArguments& arguments) {
 ChildAnswer answer_of(int pid, const nlohmann::json& json) {
   ChildAnswer answer;
   answer.pid = pid;
-  answer.prompt_tokens = json.at("prompt_tokens");
-  answer.restored_tokens = json.at("restored_tokens");
-  answer.computed_tokens = json.at("computed_tokens");
-  answer.host_tokens = json.at("host_tokens");
-  answer.disk_tokens = json.at("disk_tokens");
-  answer.ttft_ms = json.at("ttft_ms");
+  answer.figures = figures_from(json);
   answer.load_ms = json.at("load_ms");
   answer.open_ms = json.at("open_ms");
-  answer.tokens = json.at("tokens").get<std::vector<std::int32_t>>();
   answer.text = json.at("text");
   answer.logits_sha256 = json.at("logits_sha256");
   answer.notes = json.at("notes").get<std::vector<std::string>>();
@@ -166,7 +165,7 @@ LlamaResult<ChildAnswer> ask_in_child(const LlamaArguments& arguments, const std
 }
 
 void show_step(const LlamaArguments& arguments, std::string_view step) {
-  if (arguments.log || isatty(STDERR_FILENO) != 1) return;
+  if (arguments.log != Logged::kNothing || isatty(STDERR_FILENO) != 1) return;
   const std::string text = fmt::format("\r\033[K{}", step);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }

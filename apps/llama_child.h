@@ -4,20 +4,18 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "llama_session.h"
+#include "llama_report.h"
 
 namespace tiercel::apps {
 
 // What `ask --json` said.
 struct ChildAnswer {
   int pid = 0;
-  std::uint64_t prompt_tokens = 0, restored_tokens = 0, computed_tokens = 0, host_tokens = 0, disk_tokens = 0;
-  double ttft_ms = 0, load_ms = 0, open_ms = 0;
-  std::vector<std::int32_t> tokens;
+  LlamaFigures figures;
+  double load_ms = 0, open_ms = 0;
   std::string text, logits_sha256;
   std::vector<std::string> notes;
 };

@@ -14,16 +14,25 @@ namespace tiercel::apps {
 
 Command llama_command(CLI::App& parent);
 
+struct LoraArgument {
+  std::string file;
+  float scale = 1;
+};
+
+// What is said on stderr while it works: of the adapter, or of llama.cpp, too.
+enum class Logged : std::uint8_t { kNothing, kCache, kAll };
+
 // What a command line said, checked as far as that goes without the model.
 struct LlamaArguments {
   std::string model;
-  // The cache. An empty folder: none (`ask`), or a temporary one.
+  std::vector<LoraArgument> loras;
+  // The cache. An empty folder: none (`ask`, `chat`), or a temporary one.
   std::string cache;
   std::uint64_t cache_bytes = 0;  // 0: what an existing one has; of a new one the default
   std::uint64_t host_bytes = 0;   // 0: the default
   bool without_cache = false, exact = false;
   std::uint32_t page_tokens = 16, snapshots = 4;
-  std::string tenant;
+  std::string tenant, remote;  // remote: of a store that other machines reach; empty: TIERCEL_REMOTE, or none
   // The context.
   std::uint32_t threads = 1;
   std::uint32_t context_tokens = 0;  // 0: as many as it takes
@@ -40,7 +49,8 @@ struct LlamaArguments {
   std::uint32_t manual_tokens = 0;
   std::vector<std::uint32_t> measured_tokens, measured_threads;
   std::uint32_t runs = 0;
-  bool json = false, log = false;
+  bool json = false;
+  Logged log = Logged::kNothing;
 };
 
 // What runs after the parse; each in its llama_NAME.cc, there with TIERCEL_WITH_LLAMA only. Returns: the exit

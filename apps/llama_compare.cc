@@ -3,13 +3,13 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "llama_cache.h"
 #include "llama_child.h"
 #include "llama_manual.h"
 
@@ -141,9 +141,7 @@ bool exact_is_bitwise(const Comparison& comparison) {
 }
 
 std::string comparison_json(const Comparison& comparison) {
-  nlohmann::ordered_json json;
-  json["model"] = comparison.model.description();
-  json["file"] = std::filesystem::path(comparison.arguments.model).filename().string();
+  nlohmann::ordered_json json = model_json(comparison.model, comparison.arguments);
   json["memory"] = comparison.memory;
   json["threads"] = comparison.arguments.threads;
   json["prompt_tokens"] = comparison.prompt.size();
@@ -151,35 +149,29 @@ std::string comparison_json(const Comparison& comparison) {
   json["exact_is_bitwise"] = exact_is_bitwise(comparison);
   json["runs"] = nlohmann::ordered_json::array();
   for (const ComparedRun& run : comparison.runs) {
-    const llamacpp::Restored& restored = run.prefilled.restored;
     nlohmann::ordered_json row;
     row["run"] = run.name;
     row["mode"] = run.mode;
-    row["restored_tokens"] = restored.tokens;
-    row["host_tokens"] = restored.host_tokens;
-    row["disk_tokens"] = restored.disk_tokens;
-    row["computed_tokens"] = run.prefilled.computed_tokens;
+    row.update(figures_json(figures_of(run.prefilled, run.answer, comparison.prompt.size())));
     row["pieces"] = run.prefilled.pieces;
-    row["ttft_ms"] = run.answer.ttft_ms;
-    row["tokens"] = run.answer.tokens;
     row["text"] = run.answer.text;
     row["bitwise"] = run.bitwise;
     row["max_difference"] = run.max_difference;
     row["first_differing_token"] = run.first_differing_token
                                        ? nlohmann::ordered_json(*run.first_differing_token)
                                        : nlohmann::ordered_json();
-    row["note"] = restored.note;
+    row["note"] = run.prefilled.restored.note;
     json["runs"].push_back(std::move(row));
   }
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_line(json);
 }
 
 std::string comparison_text(const Comparison& comparison) {
-  std::string text = fmt::format(
-      "{} ({}), kept as {}; a prompt of {} tokens, {} steps of the answer, {} thread{}\n\n",
-      comparison.model.description(), std::filesystem::path(comparison.arguments.model).filename().string(),
-      comparison.memory, grouped_text(comparison.prompt.size()), comparison.runs.front().answer.tokens.size(),
-      comparison.arguments.threads, comparison.arguments.threads == 1 ? "" : "s");
+  std::string text =
+      fmt::format("{}, kept as {}; a prompt of {} tokens, {} steps of the answer, {}\n\n",
+                  model_text(comparison.model, comparison.arguments), comparison.memory,
+                  grouped_text(comparison.prompt.size()), comparison.runs.front().answer.tokens.size(),
+                  threads_text(comparison.arguments.threads));
   text += fmt::format("{:<34}{:>9}{:>9}{:>13}  {:<9}{:>16}  {}\n", "", "restored", "computed", "first token",
                       "logits", "largest diff.", "tokens");
   for (const ComparedRun& run : comparison.runs) {
@@ -216,11 +208,10 @@ int llama_compare(const LlamaArguments& given) {
   if (arguments.cache.empty() && arguments.cache_bytes == 0) arguments.cache_bytes = kTemporaryCacheBytes;
   const std::string where = arguments.cache.empty() ? folder.path() + "/cache" : arguments.cache;
   auto model = LlamaModel::load(arguments);
-  if (!model) return fail("llama", model.error().message, model.error().status);
-  if (const auto refusal = fill_prompt(*model, arguments))
-    return fail("llama", refusal->message, refusal->status);
+  if (!model) return fail("llama", model.error());
+  if (const auto refusal = fill_prompt(*model, arguments)) return fail("llama", *refusal);
   auto prompt = make_prompt(*model, arguments);
-  if (!prompt) return fail("llama", prompt.error().message, prompt.error().status);
+  if (!prompt) return fail("llama", prompt.error());
   Comparison comparison{arguments, signals.asked(), where, *std::move(model), *std::move(prompt), {}, {}, {}};
   const auto refusal = run_all(comparison);
   show_step(arguments, "");
@@ -228,7 +219,7 @@ int llama_compare(const LlamaArguments& given) {
     if (const Status status = comparison.store->close(); !status.ok())
       remark("closing the cache: " + status.message);
   if (signals.status() != 0) return fail("llama", "interrupted, so there is no result", signals.status());
-  if (refusal) return fail("llama", refusal->message, refusal->status);
+  if (refusal) return fail("llama", *refusal);
   const int printed =
       print("llama", arguments.json ? comparison_json(comparison) : comparison_text(comparison));
   if (printed != kExitOk || exact_is_bitwise(comparison)) return printed;

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +25,7 @@ struct Step {
   const char* text;
   char question;
   Way way;
+  bool elsewhere = false;  // with a cache of its own: only the remote store is shared
 };
 
 constexpr Step kSteps[] = {
@@ -34,6 +36,7 @@ constexpr Step kSteps[] = {
     {"plain", "plain llama.cpp", 'B', Way::kPlain},
     {"cold", "fast mode: first time", 'A', Way::kFast},
     {"restored", "fast mode: again, in a new process", 'A', Way::kFast},
+    {"remote", "an empty cache, the same remote store", 'A', Way::kExact, true},
 };
 
 const char* way_name(Way way) { return way == Way::kPlain ? "plain" : way == Way::kExact ? "exact" : "fast"; }
@@ -49,15 +52,24 @@ struct Row {
 };
 
 struct Demo {
-  std::string model;  // what it is
+  nlohmann::ordered_json head;  // what the model is, in JSON and in words
+  std::string model;
   std::uint64_t system_tokens = 0;
   std::vector<std::string> prompts[2];  // options of the questions A and B
+  std::string elsewhere;                // a folder for the cache of another machine
   std::vector<Row> rows;
+  std::size_t printed = 0;  // rows
   // Exact mode promises the bits; fast mode no words.
-  bool good() const {
-    for (const Row& row : rows)
-      if (row.step.way == Way::kExact && !(row.same_answer() && row.same_logits)) return false;
-    return true;
+  bool exact_is_bitwise() const {
+    return std::all_of(rows.begin(), rows.end(), [](const Row& row) {
+      return row.step.way != Way::kExact || (row.same_answer() && row.same_logits);
+    });
+  }
+  // If not, none of it shows anything.
+  bool exact_restored() const {
+    return std::any_of(rows.begin(), rows.end(), [](const Row& row) {
+      return row.step.way == Way::kExact && row.answer.figures.restored_tokens != 0;
+    });
   }
 };
 
@@ -65,7 +77,8 @@ struct Demo {
 std::optional<Refusal> make_prompts(const LlamaArguments& arguments, const std::string& folder, Demo& demo) {
   const auto model = LlamaModel::load(arguments, true);
   if (!model) return model.error();
-  demo.model = model->description();
+  demo.head = model_json(*model, arguments);
+  demo.model = model_text(*model, arguments);
   if (!model->has_vocabulary()) {
     constexpr std::uint32_t kQuestion = 16;
     demo.system_tokens = arguments.manual_tokens > kQuestion ? arguments.manual_tokens - kQuestion : 1;
@@ -85,23 +98,6 @@ std::optional<Refusal> make_prompts(const LlamaArguments& arguments, const std::
   return std::nullopt;
 }
 
-std::optional<Refusal> run_steps(const LlamaArguments& arguments, const std::atomic<bool>& stop, Demo& demo) {
-  for (std::size_t i = 0; i < std::size(kSteps); ++i) {
-    const Step& step = kSteps[i];
-    show_step(arguments, fmt::format("[{} of {}] question {}, {} …", i + 1, std::size(kSteps), step.question,
-                                     step.text));
-    std::vector<std::string> more = demo.prompts[step.question - 'A'];
-    more.emplace_back(step.way == Way::kPlain   ? "--no-cache"
-                      : step.way == Way::kExact ? "--exact"
-                                                : "--fast");
-    auto answer = ask_in_child(arguments, more, stop);
-    show_step(arguments, "");
-    if (!answer) return answer.error();
-    demo.rows.push_back({step, *std::move(answer)});
-  }
-  return std::nullopt;
-}
-
 std::optional<std::size_t> first_difference(const std::vector<std::int32_t>& a,
                                             const std::vector<std::int32_t>& b) {
   if (a == b) return std::nullopt;
@@ -109,58 +105,67 @@ std::optional<std::size_t> first_difference(const std::vector<std::int32_t>& a,
   return static_cast<std::size_t>(ends.first - a.begin());
 }
 
-void compare_rows(Demo& demo) {
-  for (Row& row : demo.rows)
-    for (const Row& plain : demo.rows) {
-      if (plain.step.way != Way::kPlain || plain.step.question != row.step.question) continue;
-      row.times_lower = plain.answer.ttft_ms / row.answer.ttft_ms;
-      row.differs_from = first_difference(plain.answer.tokens, row.answer.tokens);
-      row.same_logits = plain.answer.logits_sha256 == row.answer.logits_sha256;
-    }
+// Of the same question; null: not run yet.
+const ChildAnswer* plain_answer(const Demo& demo, char question) {
+  for (const Row& row : demo.rows)
+    if (row.step.way == Way::kPlain && row.step.question == question) return &row.answer;
+  return nullptr;
 }
 
+void compare_with(const ChildAnswer& plain, Row& row) {
+  row.times_lower = plain.figures.ttft_ms / row.answer.figures.ttft_ms;
+  row.differs_from = first_difference(plain.figures.tokens, row.answer.figures.tokens);
+  row.same_logits = plain.logits_sha256 == row.answer.logits_sha256;
+}
+
+// ---- reports ----
+
 std::string demo_json(const LlamaArguments& arguments, const Demo& demo) {
-  nlohmann::ordered_json json;
-  json["model"] = demo.model;
-  json["file"] = std::filesystem::path(arguments.model).filename().string();
+  nlohmann::ordered_json json = demo.head;
   json["threads"] = arguments.threads;
   json["system_tokens"] = demo.system_tokens;
-  json["good"] = demo.good();
+  json["exact_restored"] = demo.exact_restored();
+  json["good"] = demo.exact_restored() && demo.exact_is_bitwise();
   json["runs"] = nlohmann::ordered_json::array();
   for (const Row& row : demo.rows) {
     const ChildAnswer& answer = row.answer;
-    json["runs"].push_back({{"run", row.step.run},
-                            {"text", row.step.text},
-                            {"question", std::string(1, row.step.question)},
-                            {"mode", way_name(row.step.way)},
-                            {"pid", answer.pid},
-                            {"prompt_tokens", answer.prompt_tokens},
-                            {"restored_tokens", answer.restored_tokens},
-                            {"disk_tokens", answer.disk_tokens},
-                            {"computed_tokens", answer.computed_tokens},
-                            {"ttft_ms", answer.ttft_ms},
-                            {"load_ms", answer.load_ms},
-                            {"open_ms", answer.open_ms},
-                            {"times_lower", row.times_lower},
-                            {"same_answer", row.same_answer()},
-                            {"differs_from", row.differs_from ? nlohmann::ordered_json(*row.differs_from)
-                                                              : nlohmann::ordered_json()},
-                            {"same_logits", row.same_logits},
-                            {"logits_sha256", answer.logits_sha256},
-                            {"tokens", answer.tokens},
-                            {"answer", answer.text},
-                            {"notes", answer.notes}});
+    nlohmann::ordered_json run = {{"run", row.step.run},
+                                  {"text", row.step.text},
+                                  {"question", std::string(1, row.step.question)},
+                                  {"mode", way_name(row.step.way)},
+                                  {"pid", answer.pid}};
+    run.update(figures_json(answer.figures));
+    run["load_ms"] = answer.load_ms;
+    run["open_ms"] = answer.open_ms;
+    run["times_lower"] = row.times_lower;
+    run["same_answer"] = row.same_answer();
+    run["differs_from"] =
+        row.differs_from ? nlohmann::ordered_json(*row.differs_from) : nlohmann::ordered_json();
+    run["same_logits"] = row.same_logits;
+    run["logits_sha256"] = answer.logits_sha256;
+    run["answer"] = answer.text;
+    run["notes"] = answer.notes;
+    json["runs"].push_back(std::move(run));
   }
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_line(json);
+}
+
+std::string head_text(const LlamaArguments& arguments, const Demo& demo) {
+  return fmt::format(
+             "{}, {}. Two questions, A and B, over one system prompt of {} tokens; each row is a process of "
+             "its own.\n\n",
+             demo.model, threads_text(arguments.threads), grouped_text(demo.system_tokens)) +
+         fmt::format("   {:<36}{:>8}{:>8}{:>10}{:>10}{:>13}{:>9}  {:<15}{}\n", "", "process", "prompt",
+                     "restored", "computed", "first token", "lower", "answer", "logits");
 }
 
 std::string row_text(const Row& row) {
   const ChildAnswer& answer = row.answer;
   const bool plain = row.step.way == Way::kPlain;
   return fmt::format("{}  {:<36}{:>8}{:>8}{:>10}{:>10}{:>13}{:>9}  {:<15}{}\n", row.step.question,
-                     row.step.text, answer.pid, grouped_text(answer.prompt_tokens),
-                     grouped_text(answer.restored_tokens), grouped_text(answer.computed_tokens),
-                     time_text(answer.ttft_ms),
+                     row.step.text, answer.pid, grouped_text(answer.figures.prompt_tokens),
+                     grouped_text(answer.figures.restored_tokens),
+                     grouped_text(answer.figures.computed_tokens), time_text(answer.figures.ttft_ms),
                      plain ? std::string("-") : fmt::format("{:.1f}x", row.times_lower),
                      plain               ? std::string("-")
                      : row.same_answer() ? std::string("same")
@@ -171,24 +176,15 @@ std::string row_text(const Row& row) {
                                                   : "OTHER BITS");
 }
 
-std::string demo_text(const LlamaArguments& arguments, const Demo& demo) {
-  std::string text = fmt::format(
-      "{} ({}), {} thread{}. Two questions, A and B, over one system prompt of {} tokens; each row is "
-      "a process of its own.\n\n",
-      demo.model, std::filesystem::path(arguments.model).filename().string(), arguments.threads,
-      arguments.threads == 1 ? "" : "s", grouped_text(demo.system_tokens));
-  text += fmt::format("   {:<36}{:>8}{:>8}{:>10}{:>10}{:>13}{:>9}  {:<15}{}\n", "", "process", "prompt",
-                      "restored", "computed", "first token", "lower", "answer", "logits");
+std::string end_text(const Demo& demo) {
   double load_ms = 0, open_ms = 0;
   for (const Row& row : demo.rows) {
-    text += row_text(row);
     load_ms = std::max(load_ms, row.answer.load_ms);
     open_ms = std::max(open_ms, row.answer.open_ms);
   }
-  text += fmt::format(
+  std::string text = fmt::format(
       "\nanswer, logits: of all steps, beside plain llama.cpp. First token: from the prompt on; not in it: "
-      "loading the "
-      "model (at most {}) and opening the cache (at most {}).\n",
+      "loading the model (at most {}) and opening the cache (at most {}).\n",
       time_text(load_ms), time_text(open_ms));
   for (const std::size_t i : {std::size_t{0}, std::size_t{3}}) {
     const Row& row = demo.rows[i];
@@ -196,10 +192,54 @@ std::string demo_text(const LlamaArguments& arguments, const Demo& demo) {
     if (!row.answer.text.empty())
       text += fmt::format("\n{}: {}\n   {}\n", row.step.question, prompt.back(), row.answer.text);
   }
+  std::set<std::string> said;
   for (const Row& row : demo.rows)
     for (const std::string& note : row.answer.notes)
-      text += fmt::format("note of process {}: {}\n", row.answer.pid, note);
+      if (said.insert(note).second) text += fmt::format("note of process {}: {}\n", row.answer.pid, note);
+  if (!demo.exact_restored())
+    text +=
+        "exact mode restored nothing, so this shows nothing: the prompt is too short (--tokens), or see the "
+        "notes\n";
   return text;
+}
+
+// ---- running ----
+
+// Each row as soon as it can be compared, in their order.
+std::optional<Refusal> print_rows(Demo& demo) {
+  for (; demo.printed < demo.rows.size(); ++demo.printed) {
+    const Row& row = demo.rows[demo.printed];
+    if (plain_answer(demo, row.step.question) == nullptr) break;
+    if (!write_stdout(row_text(row))) return Refusal{kExitFailed, "standard output cannot be written"};
+  }
+  return std::nullopt;
+}
+
+std::optional<Refusal> run_steps(const LlamaArguments& arguments, const std::atomic<bool>& stop, Demo& demo) {
+  if (!arguments.json && !write_stdout(head_text(arguments, demo)))
+    return Refusal{kExitFailed, "standard output cannot be written"};
+  const std::size_t steps = std::size(kSteps) - (arguments.remote.empty() ? 1 : 0);
+  for (std::size_t i = 0; i < steps; ++i) {
+    const Step& step = kSteps[i];
+    show_step(arguments, fmt::format("[{} of {}] question {}, {} …", i + 1, steps, step.question, step.text));
+    std::vector<std::string> more = demo.prompts[step.question - 'A'];
+    LlamaArguments asked = arguments;
+    asked.without_cache = step.way == Way::kPlain;
+    if (step.elsewhere) {
+      asked.cache = demo.elsewhere;
+      if (asked.cache_bytes == 0) asked.cache_bytes = kTemporaryCacheBytes;
+    }
+    if (!asked.without_cache) more.emplace_back(step.way == Way::kExact ? "--exact" : "--fast");
+    auto answer = ask_in_child(asked, more, stop);
+    show_step(arguments, "");
+    if (!answer) return answer.error();
+    demo.rows.push_back({step, *std::move(answer)});
+    for (Row& row : demo.rows)
+      if (const ChildAnswer* plain = plain_answer(demo, row.step.question)) compare_with(*plain, row);
+    if (arguments.json) continue;
+    if (auto refusal = print_rows(demo)) return refusal;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -214,14 +254,16 @@ int llama_demo(const LlamaArguments& given) {
     if (arguments.cache_bytes == 0) arguments.cache_bytes = kTemporaryCacheBytes;
   }
   Demo demo;
+  demo.elsewhere = folder.path() + "/elsewhere";
+  // What earlier demonstrations left in a remote store is not to be found: the first time is one.
+  if (!arguments.remote.empty() && arguments.tenant.empty())
+    arguments.tenant = "demo " + std::filesystem::path(folder.path()).filename().string();
   auto refusal = make_prompts(arguments, folder.path(), demo);
   if (!refusal) refusal = run_steps(arguments, signals.asked(), demo);
   if (signals.status() != 0) return fail("llama", "interrupted, so there is no result", signals.status());
-  if (refusal) return fail("llama", refusal->message, refusal->status);
-  compare_rows(demo);
-  const int printed =
-      print("llama", arguments.json ? demo_json(arguments, demo) : demo_text(arguments, demo));
-  if (printed != kExitOk || demo.good()) return printed;
+  if (refusal) return fail("llama", *refusal);
+  const int printed = print("llama", arguments.json ? demo_json(arguments, demo) : end_text(demo));
+  if (printed != kExitOk || demo.exact_is_bitwise()) return printed;
   return fail(
       "llama",
       "an answer in exact mode is not that of plain llama.cpp; please report the model and this table");

@@ -1,7 +1,6 @@
 // `tiercel llama measure`: time to the first token, cold and restored, beside llama.cpp's own file of a whole
 // state.
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "llama_cache.h"
 #include "llama_child.h"
 #include "llama_manual.h"
 
@@ -195,7 +195,7 @@ Failed measure_children(const Measurement& measurement, const MeasuredPrompt& pr
     more.emplace_back(exact ? "--exact" : "--fast");
     const auto answer = ask_in_child(arguments, more, measurement.stop);
     if (!answer) return answer.error();
-    (exact ? row.disk_exact : row.disk_fast).add(answer->ttft_ms, answer->restored_tokens);
+    (exact ? row.disk_exact : row.disk_fast).add(answer->figures.ttft_ms, answer->figures.restored_tokens);
   }
   return std::nullopt;
 }
@@ -228,9 +228,7 @@ nlohmann::ordered_json series_json(const Series& series) {
 }
 
 std::string measurement_json(const Measurement& measurement) {
-  nlohmann::ordered_json json;
-  json["model"] = measurement.model.description();
-  json["file"] = std::filesystem::path(measurement.arguments.model).filename().string();
+  nlohmann::ordered_json json = model_json(measurement.model, measurement.arguments);
   json["memory"] = measurement.memory;
   json["token_bytes"] = measurement.token_bytes;
   json["snapshot_bytes"] = measurement.snapshot_bytes;
@@ -253,7 +251,7 @@ std::string measurement_json(const Measurement& measurement) {
                             {"file_load", series_json(row.file_load)},
                             {"file_first_token", series_json(row.file_first)},
                             {"file_bytes", row.file_bytes}});
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_line(json);
 }
 
 std::string cell(const Series& series, bool with_tokens = false) {
@@ -265,9 +263,9 @@ std::string cell(const Series& series, bool with_tokens = false) {
 
 std::string measurement_text(const Measurement& measurement) {
   std::string text = fmt::format(
-      "{} ({}), kept as {}: {} a token{}; medians of {} runs\n\ntime to the first token (tokens restored)\n",
-      measurement.model.description(), std::filesystem::path(measurement.arguments.model).filename().string(),
-      measurement.memory, size_text(measurement.token_bytes),
+      "{}, kept as {}: {} a token{}; medians of {} runs\n\ntime to the first token (tokens restored)\n",
+      model_text(measurement.model, measurement.arguments), measurement.memory,
+      size_text(measurement.token_bytes),
       measurement.snapshot_bytes == 0 ? std::string()
                                       : fmt::format(", {} a snapshot", size_text(measurement.snapshot_bytes)),
       measurement.arguments.runs);
@@ -321,12 +319,12 @@ int llama_measure(const LlamaArguments& given) {
   LlamaArguments arguments = given;
   if (arguments.cache_bytes == 0) arguments.cache_bytes = kTemporaryCacheBytes;
   auto model = LlamaModel::load(arguments);
-  if (!model) return fail("llama", model.error().message, model.error().status);
+  if (!model) return fail("llama", model.error());
   Measurement measurement{arguments, signals.asked(), folder.path(), *std::move(model), 0, 0, {}};
   const Failed refusal = measure_all(measurement, arguments);
   show_step(arguments, "");
   if (signals.status() != 0) return fail("llama", "interrupted, so there is no result", signals.status());
-  if (refusal) return fail("llama", refusal->message, refusal->status);
+  if (refusal) return fail("llama", *refusal);
   return print("llama", arguments.json ? measurement_json(measurement) : measurement_text(measurement));
 }
 

@@ -45,50 +45,18 @@ tl::unexpected<Refusal> llama_refused(std::string what) {
   return refuse(std::move(what));
 }
 
-void start_llama(bool log) {
-  llama_log().shown = log;
+void start_llama(Logged log) {
+  llama_log().shown = log == Logged::kAll;
   llama_log_set(on_llama_log, nullptr);
   ggml_backend_load_all();
   llama_backend_init();
 }
-
-bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
-
-// ---- bars on a terminal ----
-
-struct Bar {
-  const char* what;
-  bool shown = stderr_is_terminal();
-  bool drawn = false;
-  SteadyTime begun = std::chrono::steady_clock::now();
-  SteadyTime last = begun;
-
-  // Nothing in the first half second, then at most ten times a second.
-  void update(std::uint64_t done, std::uint64_t total) {
-    const auto now = std::chrono::steady_clock::now();
-    if (total == 0 || !shown || now - begun < std::chrono::milliseconds(500) ||
-        now - last < std::chrono::milliseconds(100))
-      return;
-    last = now;
-    drawn = true;
-    const std::string line = fmt::format("\r{}  {} ", progress_bar(done, total), what);
-    std::fwrite(line.data(), 1, line.size(), stderr);
-  }
-  void clear() const {
-    if (drawn) std::fputs("\r\033[K", stderr);
-  }
-};
 
 bool on_model_progress(float share, void* bar) {
   constexpr std::uint64_t kParts = 1000;
   static_cast<Bar*>(bar)->update(
       static_cast<std::uint64_t>(static_cast<float>(kParts) * std::clamp(share, 0.0F, 1.0F)), kParts);
   return true;
-}
-
-int on_store_progress(void* bar, std::uint64_t done, std::uint64_t total) {
-  static_cast<Bar*>(bar)->update(done, total);
-  return 0;
 }
 
 // ---- model files ----
@@ -108,16 +76,14 @@ std::vector<std::string> parts_of(const std::string& path) {
   return files;
 }
 
-LlamaResult<std::vector<std::string>> files_of(const std::string& path) {
-  std::vector<std::string> files = parts_of(path);
-  for (const std::string& file : files) {
-    std::error_code error;
-    if (std::filesystem::is_directory(file, error))
-      return refuse(fmt::format("-m: {} is a folder; give a model's GGUF file", file));
-    if (::access(file.c_str(), R_OK) != 0)
-      return refuse(fmt::format("-m: {}: {}", file, std::generic_category().message(errno)));
-  }
-  return files;
+// Why this file cannot be read; nothing: it can.
+std::optional<Refusal> unreadable(const char* option, const std::string& file) {
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error))
+    return Refusal{kExitFailed, fmt::format("{}: {} is a folder; give a GGUF file", option, file)};
+  if (const std::string problem = access_problem(file, R_OK); !problem.empty())
+    return Refusal{kExitFailed, fmt::format("{}: {}", option, problem)};
+  return std::nullopt;
 }
 
 std::string known_templates() {
@@ -179,27 +145,14 @@ double ms_since(SteadyTime start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
+bool shows_progress(const LlamaArguments& arguments) {
+  return !arguments.json && arguments.log == Logged::kNothing;
+}
+
 void remark(std::string_view line) {
   const bool dim = stderr_wants_colour();
   const std::string text = fmt::format("{}{}{}\n", dim ? "\033[2m" : "", line, dim ? "\033[0m" : "");
   std::fwrite(text.data(), 1, text.size(), stderr);
-}
-
-std::string time_text(double ms) {
-  if (ms < 10) return fmt::format("{:.1f} ms", ms);
-  return ms < 1000 ? fmt::format("{:.0f} ms", ms) : fmt::format("{:.2f} s", ms / 1000);
-}
-
-std::string prefill_text(const llamacpp::Prefilled& prefilled, std::size_t prompt_tokens, double ttft_ms) {
-  const llamacpp::Restored& restored = prefilled.restored;
-  std::string from;
-  if (restored.disk_tokens != 0) from = fmt::format("disk {}", grouped_text(restored.disk_tokens));
-  if (restored.host_tokens != 0)
-    from += fmt::format("{}memory {}", from.empty() ? "" : ", ", grouped_text(restored.host_tokens));
-  return fmt::format("restored {} of {} tokens{}, computed {}; first token after {}",
-                     grouped_text(restored.tokens), grouped_text(prompt_tokens),
-                     from.empty() ? "" : fmt::format(" ({})", from), grouped_text(prefilled.computed_tokens),
-                     time_text(ttft_ms));
 }
 
 bool write_text(const std::string& path, const std::string& text) {
@@ -223,14 +176,15 @@ TemporaryFolder::~TemporaryFolder() {
 // ---- the model ----
 
 LlamaResult<LlamaModel> LlamaModel::load(const LlamaArguments& arguments, bool vocabulary_only) {
-  auto files = files_of(arguments.model);
-  if (!files) return tl::unexpected(files.error());
-  start_llama(arguments.log);
   LlamaModel model;
-  model.files_ = *std::move(files);
+  model.files_ = parts_of(arguments.model);
   model.template_ = arguments.chat_template;
-  Bar bar{"reading the model"};
-  bar.shown = bar.shown && !arguments.json && !arguments.log;
+  for (const std::string& file : model.files_)
+    if (const auto refusal = unreadable("-m", file)) return tl::unexpected(*refusal);
+  for (const LoraArgument& lora : arguments.loras)
+    if (const auto refusal = unreadable("--lora", lora.file)) return tl::unexpected(*refusal);
+  start_llama(arguments.log);
+  Bar bar("reading the model", shows_progress(arguments));
   auto params = llama_model_default_params();
   params.vocab_only = vocabulary_only;
   params.progress_callback = on_model_progress;
@@ -239,6 +193,13 @@ LlamaResult<LlamaModel> LlamaModel::load(const LlamaArguments& arguments, bool v
   bar.clear();
   if (!model.model_)
     return llama_refused(fmt::format("-m: {}: llama.cpp cannot load this model", arguments.model));
+  if (vocabulary_only) return model;
+  for (const LoraArgument& lora : arguments.loras) {  // before any context is made
+    model.adapters_.emplace_back(llama_adapter_lora_init(model.get(), lora.file.c_str()));
+    if (!model.adapters_.back())
+      return llama_refused(
+          fmt::format("--lora: {}: llama.cpp cannot load this adapter for this model", lora.file));
+  }
   return model;
 }
 
@@ -255,6 +216,13 @@ std::uint32_t LlamaModel::trained_tokens() const {
 
 bool LlamaModel::has_vocabulary() const {
   return llama_vocab_type(llama_model_get_vocab(get())) != LLAMA_VOCAB_TYPE_NONE;
+}
+
+std::vector<llama_adapter_lora*> LlamaModel::adapters() const {
+  std::vector<llama_adapter_lora*> all;
+  all.reserve(adapters_.size());
+  for (const llama_adapter_lora_ptr& adapter : adapters_) all.push_back(adapter.get());
+  return all;
 }
 
 LlamaResult<std::string> LlamaModel::render(std::span<const ChatMessage> messages,
@@ -374,48 +342,18 @@ LlamaResult<LlamaContext> make_context(const LlamaModel& model, const LlamaArgum
   made.context.reset(llama_init_from_model(model.get(), params));
   if (!made.context)
     return llama_refused("llama.cpp cannot make a context; try another --ctx, --type-k or --flash-attn");
+  std::vector<llama_adapter_lora*> adapters = model.adapters();
+  std::vector<float> scales;
+  scales.reserve(adapters.size());
+  for (const LoraArgument& lora : arguments.loras) scales.push_back(lora.scale);
+  if (!adapters.empty() &&
+      llama_set_adapters_lora(made.get(), adapters.data(), adapters.size(), scales.data()) != 0)
+    return llama_refused("llama.cpp cannot use the adapters (--lora) in this context");
   if (tokens > made.tokens())
     return refuse(
         fmt::format("prompt and answer take {} tokens, the context has {}; give a larger --ctx, or less text",
                     grouped_text(tokens), grouped_text(made.tokens())));
   return made;
-}
-
-LlamaResult<std::unique_ptr<llamacpp::ContextCache>> attach_cache(const LlamaModel& model,
-                                                                  const LlamaContext& context,
-                                                                  const LlamaArguments& arguments,
-                                                                  llamacpp::Mode mode) {
-  llamacpp::ContextOptions options;
-  options.model_files = model.files();
-  options.mode = mode;
-  options.page_tokens = arguments.page_tokens;
-  options.snapshots_per_prompt = arguments.snapshots;
-  options.tenant = arguments.tenant;
-  if (arguments.log) options.log = [](const std::string& line) { remark("cache: " + line); };
-  auto cache = llamacpp::ContextCache::attach(context.get(), context.params, std::move(options));
-  if (!cache) return refuse(cache.status());
-  return *std::move(cache);
-}
-
-LlamaResult<std::shared_ptr<llamacpp::Store>> open_store(const LlamaArguments& arguments,
-                                                         const std::string& folder,
-                                                         std::chrono::nanoseconds wait, std::string& note) {
-  llamacpp::StoreOptions options;
-  options.folder = folder;
-  options.cache_bytes = arguments.cache_bytes;
-  if (arguments.host_bytes != 0) options.host_bytes = arguments.host_bytes;
-  options.wait_ns = static_cast<std::uint64_t>(wait.count());
-  Bar bar{"opening the cache"};
-  bar.shown = bar.shown && !arguments.json && !arguments.log;
-  options.progress = on_store_progress;
-  options.progress_context = &bar;
-  auto store = llamacpp::Store::open(options);
-  bar.clear();
-  if (store) return *std::move(store);
-  const Status status = store.status();
-  if (status.code != TIERCEL_UNAVAILABLE) return refuse(status);  // nothing that waiting would mend
-  note = status.message;
-  return std::shared_ptr<llamacpp::Store>();
 }
 
 // ---- prompt and answer ----
@@ -435,13 +373,6 @@ LlamaResult<LlamaPrefill> prefill_plain(const LlamaContext& context, std::span<c
     at += count;
   }
   return done;
-}
-
-LlamaResult<LlamaPrefill> prefill_cached(llamacpp::ContextCache& cache, std::span<const llama_token> prompt) {
-  auto prefilled = cache.prefill(0, prompt);
-  if (prefilled) return LlamaPrefill{*std::move(prefilled), false};
-  if (prefilled.status().code == TIERCEL_CANCELLED) return LlamaPrefill{{}, true};
-  return refuse(prefilled.status());
 }
 
 LlamaResult<Answer> answer(const LlamaModel& model, const LlamaContext& context,

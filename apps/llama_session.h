@@ -35,6 +35,9 @@ tl::unexpected<Refusal> refuse(const Status& status);
 using SteadyTime = std::chrono::steady_clock::time_point;
 double ms_since(SteadyTime start);
 
+// Whether a bar may be drawn between what else is said.
+bool shows_progress(const LlamaArguments& arguments);
+
 // Writes a line to stderr, dim on a terminal.
 void remark(std::string_view line);
 
@@ -44,12 +47,14 @@ struct ChatMessage {
 
 class LlamaModel {
  public:
-  // Errors: the file, and what llama.cpp says of it. With a bar on a terminal unless `json`.
+  // With its LoRA adapters, unless it is for the vocabulary alone. A bar on a terminal. Errors: the file, and
+  // what llama.cpp says of it.
   static LlamaResult<LlamaModel> load(const LlamaArguments& arguments, bool vocabulary_only = false);
 
   llama_model* get() const { return model_.get(); }
   const std::vector<std::string>& files() const { return files_; }
-  std::string description() const;  // the name that it has, or its kind
+  std::vector<llama_adapter_lora*> adapters() const;  // in the order of the command line
+  std::string description() const;                    // the name that it has, or its kind
   std::uint32_t trained_tokens() const;
   bool has_vocabulary() const;
 
@@ -66,6 +71,7 @@ class LlamaModel {
 
  private:
   llama_model_ptr model_;
+  std::vector<llama_adapter_lora_ptr> adapters_;  // end before the model
   std::vector<std::string> files_;
   std::string template_;  // empty: the model's; "none"
 };
@@ -87,24 +93,11 @@ struct LlamaContext {
   std::uint32_t tokens() const { return llama_n_ctx(context.get()); }
 };
 
-// A context for so many tokens, unless the command line says how many. `stop`: ends the computing of a
-// prompt; null: nothing does. Errors: what llama.cpp says; more tokens than the context has.
+// A context for so many tokens, unless the command line says how many, with the adapters at their scales.
+// `stop`: ends the computing of a prompt; null: nothing does. Errors: what llama.cpp says; more tokens than
+// the context has.
 LlamaResult<LlamaContext> make_context(const LlamaModel& model, const LlamaArguments& arguments,
                                        std::size_t tokens, const std::atomic<bool>* stop);
-
-// Errors: those of ContextCache::attach.
-LlamaResult<std::unique_ptr<llamacpp::ContextCache>> attach_cache(const LlamaModel& model,
-                                                                  const LlamaContext& context,
-                                                                  const LlamaArguments& arguments,
-                                                                  llamacpp::Mode mode);
-
-// That a program waits for another one which has the store.
-inline constexpr std::chrono::seconds kWaitForStore(5);
-
-// The store in `folder`. Held by another process for longer than `wait`: null, and `note` says by which.
-LlamaResult<std::shared_ptr<llamacpp::Store>> open_store(const LlamaArguments& arguments,
-                                                         const std::string& folder,
-                                                         std::chrono::nanoseconds wait, std::string& note);
 
 // What computing a prompt came to, with or without a cache.
 struct LlamaPrefill {
@@ -114,7 +107,6 @@ struct LlamaPrefill {
 // Plain llama.cpp: the whole prompt in one llama_decode, in as many as --batch makes it. Sequence 0 is
 // emptied first.
 LlamaResult<LlamaPrefill> prefill_plain(const LlamaContext& context, std::span<const llama_token> prompt);
-LlamaResult<LlamaPrefill> prefill_cached(llamacpp::ContextCache& cache, std::span<const llama_token> prompt);
 
 struct AnswerOptions {
   std::uint32_t tokens = 64;                     // at most
@@ -138,10 +130,6 @@ struct Answer {
 LlamaResult<Answer> answer(const LlamaModel& model, const LlamaContext& context,
                            std::span<const llama_token> prompt, const AnswerOptions& options,
                            SteadyTime start);
-
-// "restored 1,440 of 1,515 tokens (disk 1,440), computed 75; first token after 203 ms"
-std::string prefill_text(const llamacpp::Prefilled& prefilled, std::size_t prompt_tokens, double ttft_ms);
-std::string time_text(double ms);  // "203 ms", "7.49 s"
 
 // Returns: whether all of it is in the file now.
 bool write_text(const std::string& path, const std::string& text);

@@ -28,17 +28,19 @@ constexpr const char* kExamples = R"(Examples:
   tiercel replay --trace trace.jsonl --config config.json --snapshots branch --host-bytes 200GiB
   tiercel replay --generate synthetic:2000:7 --policy s3fifo --capacity-pages 5000 --bound --json
   tiercel replay --host-bytes 8GiB --disk cache.tiercel --disk-bytes 4GiB --restart-at 6000 --status
+  tiercel replay --capacity-pages 5000 --remote mooncake://127.0.0.1:50051?global_segment_size=4GiB --restart-at 6000
 With --disk the disk tier is real: --disk-bytes counts bytes on the drive, and of each record only its header and
 --page-bytes are written: docs/guide/disk.md says for how large a drive a file stands. What earlier replays left there is
 cleared first and never hit; to compare two replays give each a new file. At the end the cache is closed, as in a service.
+With --remote the store is real, too, and cleared first, unless --remote-warm says that another replay is to go on from it.
 Exit status: 0; 1 when a file was refused, a page came back wrong or the sums do not add up; 2 when the command
 line made no sense. docs/guide/replay.md says what each number means.)";
 
 struct ReplayArguments {
   std::optional<std::string> trace, generate, config, spec, policy, snapshots;
   std::optional<std::string> capacity_pages, host_bytes, snapshot_every, snapshot_budget, page_bytes;
-  std::optional<std::string> disk, disk_bytes, disk_admission, disk_writes, restart_at;
-  bool bound = false, skip_bad = false, json = false, status = false;
+  std::optional<std::string> disk, disk_bytes, disk_admission, disk_writes, restart_at, remote;
+  bool remote_warm = false, bound = false, skip_bad = false, json = false, status = false;
   ModelArguments model;
 };
 
@@ -109,8 +111,8 @@ Checked take_model(const ReplayArguments& arguments, ReplayOptions& options) {
 
 Checked take_disk(const ReplayArguments& arguments, ReplayOptions& options) {
   if (!arguments.disk) {
-    if (arguments.disk_bytes || arguments.disk_admission || arguments.disk_writes || arguments.restart_at)
-      return usage("--disk-bytes, --disk-admission, --disk-writes and --restart-at need --disk PATH");
+    if (arguments.disk_bytes || arguments.disk_admission || arguments.disk_writes)
+      return usage("--disk-bytes, --disk-admission and --disk-writes need --disk PATH");
     return std::nullopt;
   }
   ReplayDiskOptions& disk = options.disk.emplace();
@@ -118,7 +120,6 @@ Checked take_disk(const ReplayArguments& arguments, ReplayOptions& options) {
   std::optional<std::uint64_t> bytes;
   if (auto refusal = take_size("--disk-bytes", arguments.disk_bytes, bytes)) return refusal;
   disk.bytes = bytes.value_or(0);
-  if (auto refusal = take_count("--restart-at", arguments.restart_at, disk.restart_at)) return refusal;
   if (arguments.disk_admission) {
     const auto admission = one_of(*arguments.disk_admission, disk_admission_name,
                                   {DiskAdmission::kAuto, DiskAdmission::kAll, DiskAdmission::kSecondTouch});
@@ -140,6 +141,18 @@ Checked take_disk(const ReplayArguments& arguments, ReplayOptions& options) {
   return std::nullopt;
 }
 
+Checked take_remote(const ReplayArguments& arguments, ReplayOptions& options) {
+  if (!arguments.remote)
+    return arguments.remote_warm ? usage("--remote-warm needs --remote URL") : std::nullopt;
+  if (arguments.remote->empty())
+    return usage("--remote: wanted an address, such as mooncake://HOST:PORT or posix:FOLDER, got nothing");
+  ReplayRemoteOptions& remote = options.remote.emplace();
+  remote.address.url = *arguments.remote;
+  remote.tier.batch_deadline = std::chrono::seconds(10);  // nobody waits for an answer
+  remote.warm = arguments.remote_warm;
+  return std::nullopt;
+}
+
 Checked take_options(const ReplayArguments& arguments, ReplayOptions& options) {
   std::optional<std::uint64_t> page_bytes;
   if (auto refusal = take_names(arguments, options)) return refusal;
@@ -155,6 +168,8 @@ Checked take_options(const ReplayArguments& arguments, ReplayOptions& options) {
   options.bound = arguments.bound;
   options.status = arguments.status;
   if (auto refusal = take_disk(arguments, options)) return refusal;
+  if (auto refusal = take_remote(arguments, options)) return refusal;
+  if (auto refusal = take_count("--restart-at", arguments.restart_at, options.restart_at)) return refusal;
   if (arguments.trace && arguments.generate)
     return usage("--trace and --generate are both given; a replay has one trace");
   if (auto refusal = take_model(arguments, options)) return refusal;
@@ -227,7 +242,7 @@ int run_replay(const ReplayArguments& arguments) {
   if (const auto refusal = take_trace(arguments, trace, trace_name))
     return fail("replay", refusal->message, refusal->status);
   std::optional<StopSignals> stopping;
-  if (options.disk) {  // ends in good order: the disk is closed
+  if (options.disk || options.remote) {  // ends in good order: they are closed
     interruptible.reset();
     options.stop = &stopping.emplace().asked();
   }
@@ -240,7 +255,12 @@ int run_replay(const ReplayArguments& arguments) {
     if (!arguments.json) bar.clear();
     return fail("replay", report.error().message, stopping->status());
   }
-  if (!report) return fail("replay", report.error().message);
+  if (!report)
+    return fail(
+        "replay", report.error().message,
+        report.error().message.starts_with("remote \"") && report.error().code == Code::kInvalidArgument
+            ? kExitUsage
+            : kExitFailed);
   const std::string text =
       arguments.json ? report_json(*report) + "\n"
                      : report_text(*report, trace_name, options.spec.model_type, stdout_wants_colour());
@@ -295,8 +315,12 @@ Command replay_command(CLI::App& parent) {
   app->add_option("--disk-writes", a.disk_writes,
                   "when: write_through (default), write_through_selective, write_back")
       ->type_name("RULE");
+  app->add_option("--remote", a.remote,
+                  "a remote tier in this store: mooncake://HOST:PORT, valkey://HOST:PORT, posix:FOLDER")
+      ->type_name("URL");
+  app->add_flag("--remote-warm", a.remote_warm, "what earlier replays left in the store is hit, not cleared");
   app->add_option("--restart-at", a.restart_at,
-                  "after N requests close the cache, open it again, and go on warm with the next")
+                  "after N requests close the cache, open it again, and go on with what disk and store have")
       ->type_name("N");
   app->add_flag("--status", a.status, "also the cache's own status at the end");
   app->add_flag("--bound", a.bound, "also what the best possible eviction would hit");

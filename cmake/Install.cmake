@@ -10,6 +10,9 @@ install(TARGETS tiercel_shared tiercel_static
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 install(DIRECTORY include/tiercel DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library
   FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+# Where the program and the library look for them (src/remote/open_store.h).
+install(DIRECTORY connectors/ DESTINATION ${CMAKE_INSTALL_DATADIR}/tiercel/connectors COMPONENT library
+  PATTERN __pycache__ EXCLUDE)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 set(TIERCEL_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tiercel)

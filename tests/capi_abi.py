@@ -53,7 +53,7 @@ def structs(types):
 
 def measured(compiler, types):
     """Lines 'struct NAME SIZE', 'field NAME.FIELD OFFSET SIZE', 'constant NAME VALUE' as the C compiler has them."""
-    lines = ["#include <stdio.h>", "#include <stddef.h>", "#include <tiercel/tiercel.h>", "int main(void) {"]
+    lines = ["#include <stdio.h>", "#include <stddef.h>", "#include <tiercel/connector.h>", "#include <tiercel/tiercel.h>", "int main(void) {"]
     for name, fields in structs(types).items():
         lines.append(f'printf("struct {name} %zu\\n", sizeof({name}));')
         for field in fields:

@@ -478,6 +478,8 @@ static void disk_write(void) {
   tiercel_disk_stats stats = {.size = sizeof stats};
   OK(tiercel_disk_stats_read(node, &stats, &error));
   EXPECT(stats.open == 1 && stats.down == 0 && stats.class_sets_now == kPages + 1);
+  tiercel_remote_stats remote = {.size = sizeof remote};
+  FAILS(TIERCEL_UNSUPPORTED, tiercel_remote_stats_read(node, &remote, &error));
   char text[4096];
   uint64_t count = 0;
   OK(tiercel_status_text(node, text, sizeof text, &count, &error));

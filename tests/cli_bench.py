@@ -83,11 +83,27 @@ def models():
         check(code == 2 and out == "" and "describes a model" in err, "a folder without models:", code, err)
 
 
+def remote():
+    """A folder as the store: every line, and nothing of ours left in it but folders."""
+    with tempfile.TemporaryDirectory() as folder:
+        code, out, err = bench("--quick", "--json", "remote", "--remote", f"posix:{folder}/store", "--path", folder)
+        got = {line["name"]: line for line in json.loads(out)["lines"]} if code == 0 else {}
+        check(code == 0 and err == "", "remote:", code, err)
+        for name in "posix get 1 x 4 KiB", "posix put 16 x 64 KiB", "posix exists 128 names", "posix look up 128 pages, through the tier":
+            check(got.get(name, {}).get("limit_name", "").startswith("plain files"), "remote:", name, got.get(name))
+        left = [path for path in Path(folder).rglob("*") if path.is_file()]
+        check(not [path for path in left if path.name.startswith("o-")] and not list(Path(folder).glob("tiercel_bench_*")), "left behind:", len(left), left[:5])
+    for url, word in ("nonsense", "wanted posix:FOLDER"), ("mooncake://127.0.0.1:1", "remote: "):
+        code, out, err = bench("--quick", "remote", "--remote", url)
+        check(code == 1 and out == "" and err.count("\n") == 1 and word in err, url, code, err)
+
+
 def main():
     listed = names()
     lines(listed)
     table(listed)
     models()
+    remote()
     print(f"{len(FAILURES)} failures")
     return 1 if FAILURES else 0
 

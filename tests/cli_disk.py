@@ -120,6 +120,12 @@ def looks(path):
     for word in ("oldest", "budget", "written"):
         check(word not in out, "a file does not know:", word, out)
     check(path.read_bytes() == before, "nothing was changed")
+    folder = path.parent / "folder"
+    folder.mkdir()
+    refused(1, f"{folder}/cache.tiercel: it does not exist", "disk", "ls", folder)
+    (folder / "cache.tiercel").hardlink_to(path)
+    for command in ("check", "ls", "status"):
+        check(good("disk", command, "--json", folder) == good("disk", command, "--json", path), "disk", command, "takes the folder of a cache.tiercel")
     for command in ("check", "ls", "status"):
         refused(1, "nowhere", "disk", command, "nowhere")
         refused(2, "PATH", "disk", command)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`tiercel llama` as a user meets it: answers of plain llama.cpp and restored ones in other processes, the demonstration, the comparison
-for every kind of memory, a chat through a pipe, refusals, two processes at one cache, and kills in the middle.
+for every kind of memory, LoRA adapters, a chat through a pipe, refusals, caches that are too small or somebody else's, two processes at
+one cache, and kills in the middle.
 
 Called with the folder of the built programs. Models: tiny ones with random weights, written here; the real one, too, where
 tools/llama_model.sh has put it or the environment's TIERCEL_REAL_MODEL names it. What is restored when is tested in
@@ -22,8 +23,10 @@ MODELS = ("llama", "llama_swa", "mamba", "lfm2", "lfm2_swa", "granite_hybrid", "
 SMALL = ("--cache-bytes", "64MiB", "--host-bytes", "32MiB")
 LARGER = ("--cache-bytes", "256MiB", "--host-bytes", "128MiB")
 ASKED = {"mode", "pid", "threads", "text", "tokens", "ended", "logits_sha256", "prompt_tokens", "restored_tokens", "computed_tokens",
-         "limit_tokens", "host_tokens", "disk_tokens", "bytes", "pieces", "snapshots", "missed", "saved", "ttft_ms", "load_ms", "open_ms",
+         "limit_tokens", "host_tokens", "disk_tokens", "remote_tokens", "bytes", "pieces", "snapshots", "missed", "kept_tokens", "saved", "too_small", "ttft_ms", "load_ms", "open_ms",
          "memory", "namespace", "notes"}
+PLAIN_SAVED = {"tokens": 0, "class_sets": 0, "bytes": 0}
+NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}
 COMMANDS = ("chat", "ask", "demo", "compare", "measure")
 FAILURES = []
 
@@ -39,18 +42,19 @@ def start(*arguments, **more):
                             **{"stdin": subprocess.DEVNULL, **more})
 
 
-def run(*arguments, text=None):
-    child = start(*arguments, stdin=subprocess.DEVNULL if text is None else subprocess.PIPE)
+def run(*arguments, text=None, **more):
+    child = start(*arguments, stdin=subprocess.DEVNULL if text is None else subprocess.PIPE, **more)
     out, err = child.communicate(None if text is None else text.encode(), timeout=300)
     return child.returncode, out.decode(errors="replace"), err.decode(errors="replace")
 
 
-def refused(status, word, *arguments, text=None):
-    code, out, err = run(*arguments, text=text)
+def refused(status, word, *arguments, text=None, **more):
+    code, out, err = run(*arguments, text=text, **more)
     check(code == status, arguments, "exit status", code, err)
     check(out == "", arguments, "left on stdout:", out)
     check(err.count("\n") == 1 and err.startswith("tiercel llama: "), arguments, "stderr is not one line:", repr(err))
     check(word in err, arguments, "is not named:", word, "in", err)
+    return err
 
 
 def good_json(*arguments):
@@ -81,6 +85,8 @@ def sums(got):
     check(got["restored_tokens"] <= got["limit_tokens"] or got["mode"] == "plain", "limit:", got)
     check(got["host_tokens"] + got["disk_tokens"] in (0, got["restored_tokens"]), "where from:", got)
     check(len(got["logits_sha256"]) == 64 and got["ended"] in ("end", "length"), got)
+    check(set(got["saved"]) == set(PLAIN_SAVED) and got["restored_tokens"] + got["saved"]["tokens"] <= got["kept_tokens"], "saved:", got)
+    check((got["saved"]["tokens"] > 0) == (got["saved"]["bytes"] > 0) == (got["saved"]["class_sets"] > 0), "saved:", got["saved"])
     if got["mode"] != "plain" and not got["notes"]:
         check(sum(got["missed"].values()) == got["computed_tokens"], "every token that is missed has a reason:", got["missed"], got)
 
@@ -102,13 +108,16 @@ def answers(folder, model, short, long, size=SMALL):
     same(again, plain, "restored in another process")
     check(again["pid"] != cold["pid"] and again["restored_tokens"] == again["limit_tokens"] > 0, again)
     check(again["restored_tokens"] % 64 == 0 and again["disk_tokens"] == again["restored_tokens"] and again["bytes"] > 0, again)
-    check(again["saved"] == {"tokens": 0, "pages": 0, "snapshots": 0, "bytes": 0}, "exact mode saves no answers", again["saved"])
+    check(plain["saved"] == PLAIN_SAVED and plain["kept_tokens"] == 0, "no cache saves nothing", plain["saved"])
+    check(cold["saved"]["tokens"] == cold["kept_tokens"] >= cold["limit_tokens"], "the prompt is saved", cold)
+    check(again["saved"] == PLAIN_SAVED and again["kept_tokens"] == cold["kept_tokens"], "exact mode saves no answers", again)
     other = ask(model, cache, long, "--exact", size=size)
     same(other, ask(model, None, long), "another question over the same beginning")
     check(0 < other["restored_tokens"] <= other["limit_tokens"], other)
 
     first = ask(model, cache, short, "--fast", size=size)
     check(first["restored_tokens"] == 0, "modes share nothing", first)
+    check(first["saved"]["tokens"] == first["kept_tokens"] >= first["prompt_tokens"] // 16 * 16, "fast mode saves prompt and answer", first)
     fast = ask(model, cache, short, "--fast", size=size)
     check(fast["restored_tokens"] == fast["limit_tokens"] >= again["restored_tokens"], fast)
     check(ask(model, cache, short, size=size)["mode"] == "fast", "fast is the default")
@@ -135,15 +144,13 @@ def kinds(folder, models):
         check(0 < fast["restored_tokens"] < 740, name, "fast:", fast)
     code, out, err = run("compare", "-m", models / "llama.gguf", "-t", 1, "-n", 4, *SMALL, *random_prompt(300))
     check(code == 0 and out.endswith("exact mode is bitwise equal to plain llama.cpp here\n") and err == "", code, out, err)
-    code, out, err = run("compare", "-m", models / "llama.gguf", "-t", 1, *random_prompt(300), "--ubatch", 100)
-    check(code == 2 and out == "" and "100" in err, "a micro-batch for which nothing can be promised is refused", code, err)
 
 
 def demo(folder, model, tokens):
     report = good_json("demo", "-m", model, "-t", 1, "-n", 8, "--tokens", tokens, *LARGER)
     if not report:
         return
-    check(report["good"] and len(report["runs"]) == 7, report)
+    check(report["good"] and report["exact_restored"] and len(report["runs"]) == 7, report)
     check(len({row["pid"] for row in report["runs"]}) == 7, "each row is a process of its own")
     plain, cold, again, other, _, _, fast = report["runs"]
     check([row["restored_tokens"] for row in (plain, cold)] == [0, 0], "cold:", report["runs"])
@@ -154,7 +161,123 @@ def demo(folder, model, tokens):
     check(other["question"] == "B" and other["tokens"] != again["tokens"], "another question has another answer")
     code, out, err = run("demo", "-m", model, "-t", 1, "-n", 2, "--tokens", tokens, "--cache", folder / "demo", "--cache-bytes", "256MiB")
     check(code == 0 and err == "" and out.count("same bits") >= 3 and "OTHER" not in out, code, out, err)
+    child = start("demo", "-m", model, "-t", 1, "-n", 2, "--tokens", 100, *LARGER)
+    head = [child.stdout.readline() for _ in range(4)]
+    check(child.poll() is None and b"A  plain llama.cpp" in head[3], "a row is printed when it is there", head)
+    out, err = child.communicate(timeout=300)
+    check(child.returncode == 0 and b"exact mode restored nothing, so this shows nothing" in out and out.count(b"fast mode") == 2, out, err)
+    short = good_json("demo", "-m", model, "-t", 1, "-n", 2, "--tokens", 100, *LARGER)
+    check(not short["good"] and not short["exact_restored"], "nothing to restore is not good", short)
     check((folder / "demo").is_dir() and os.listdir(os.environ["TMPDIR"]) == [], "only what was asked for is left")
+
+
+def lora(folder, models):
+    """What was computed with an adapter, or with it at another scale, is never taken for anything else."""
+    model, cache, prompt = models / "llama.gguf", folder / "lora", random_prompt(300)
+    a, b = models / "lora" / "a.gguf", models / "lora" / "b.gguf"
+    ways = [(), ("--lora", a), ("--lora", f"{a}:0.5"), ("--lora", b), ("--lora", f"{a}:-2e-1", "--lora", b)]
+    for way in ways:
+        plain = ask(model, None, prompt, *way)
+        cold = ask(model, cache, prompt, "--exact", *way)
+        again = ask(model, cache, prompt, "--exact", *way)
+        check(cold["restored_tokens"] == 0 < again["restored_tokens"], way, "restored:", cold["restored_tokens"], again["restored_tokens"])
+        same(cold, plain, "the first time with", way)
+        same(again, plain, "restored with", way)
+    check(ask(model, cache, prompt, "--exact", "--lora", f"{a}:1")["restored_tokens"] > 0, "the scale is 1 when it is not said")
+    answered = {ask(model, cache, prompt, "--exact", *way)["logits_sha256"] for way in ways}
+    check(len(answered) == len(ways), "adapters and scales change what is computed", answered)
+    report = good_json("compare", "-m", model, "-t", 1, "-n", 4, *SMALL, *random_prompt(300), "--lora", f"{a}:0.5", "--lora", b)
+    check(report["exact_is_bitwise"] and report["exact_restored"], report)
+    for command in ("ask", "chat", "compare"):
+        where = () if command == "compare" else ("--no-cache",)
+        what = () if command == "chat" else prompt
+        refused(1, "--lora: no_such.gguf: No such file", command, "-m", model, *where, *what, "--lora", "no_such.gguf")
+        for bad in (f"{a}:", f"{a}:much", f"{a}:inf", f"{a}:1x"):
+            refused(2, "--lora: wanted a number", command, "-m", model, *where, *what, "--lora", bad)
+    refused(2, "--lora", "ask", "-m", model, "--no-cache", *prompt, "--lora", ":2")
+    refused(1, "a.gguf: llama.cpp cannot load", "ask", "-m", models / "mamba.gguf", "--no-cache", *prompt, "--lora", a)
+    refused(1, "is a folder", "ask", "-m", model, "--no-cache", *prompt, "--lora", models)
+
+
+def too_small(folder, model):
+    """A cache that cannot keep a prompt says so, and what would do."""
+    cache, prompt = folder / "too_small", random_prompt(600)
+    got = ask(model, cache, prompt, size=("--cache-bytes", "1MiB", "--host-bytes", "32MiB"))
+    lack = got["too_small"]
+    check(lack and lack["wanted_bytes"] > lack["room_bytes"] and got["notes"] and "too small" in got["notes"][0], got)
+    check(ask(model, cache, prompt, size=())["restored_tokens"] == 0, "it says so for a reason")
+    code, out, err = run("ask", "-m", model, "-t", 1, "--cache", cache, *prompt)
+    check(code == 0 and err.count("too small") == 1 and f"--cache-bytes {lack['enough_bytes'] >> 20}MiB" in err, code, err)
+    enough = ("--cache-bytes", lack["enough_bytes"], "--host-bytes", "32MiB")
+    first = ask(model, folder / "enough", prompt, size=enough)
+    again = ask(model, folder / "enough", prompt, size=enough)
+    check(first["too_small"] is None and first["notes"] == [], "what it named is enough", first)
+    check(again["restored_tokens"] == again["limit_tokens"], "what it named is enough", again)
+
+
+def not_ours(folder, model):
+    """A folder that this user may not use: the same words from every program, before a model is loaded."""
+    theirs = folder / "theirs"
+    theirs.mkdir(mode=0o700)
+    (theirs / "cache.tiercel").write_bytes(b"")
+    (folder / "closed").mkdir(mode=0o755)
+    who = {}
+    if os.geteuid() == 0:
+        who = NOBODY
+        folder.chmod(0o711)
+        try:
+            subprocess.run([PROGRAM, "--help"], stdout=subprocess.DEVNULL, check=True, **who)
+        except (OSError, subprocess.CalledProcessError):
+            return "another user cannot run the program, so folders of others were left out"
+    else:
+        theirs.chmod(0)
+        (folder / "closed").chmod(0o500)
+    asked = {"ask": random_prompt(100), "compare": random_prompt(100)}
+    for cache, where in ((theirs, theirs), (theirs / "below" / "it", theirs), (folder / "closed" / "new", folder / "closed")):
+        for command in ("ask", "chat", "compare", "demo"):
+            said = refused(1, f"tiercel llama: --cache {cache}: {where}: Permission denied", command, "-m", folder / "no_such.gguf", "--cache", cache,
+                           *asked.get(command, ()), **who)
+            check("give a folder of your own" in said, command, "what to do:", said)
+    for path in (theirs, theirs / "cache.tiercel"):
+        for command in (("ls",), ("check",), ("status",), ("drop", "--namespace", "1")):
+            done = subprocess.run([PROGRAM, "disk", command[0], str(path), *command[1:]], capture_output=True, timeout=120, **who)
+            said = done.stderr.decode()
+            check(done.returncode == 1 and done.stdout == b"" and "Permission denied" in said and said.count("\n") == 1, command, path, said)
+    theirs.chmod(0o700)
+    (folder / "closed").chmod(0o755)
+    return ""
+
+
+def logs(folder, model):
+    """--log: the cache's lines; --log all: llama.cpp's, too."""
+    words = ("ask", "-m", model, "-t", 1, "--cache", folder / "logs", *SMALL, *random_prompt(40))
+    code, out, err = run(*words, "--log")
+    lines = err.splitlines()
+    check(code == 0 and any("bytes a token" in line for line in lines), "--log:", code, err)
+    check(all(line.startswith(("cache: ", "[")) for line in lines), "--log has lines of others:", err)
+    code, out, err = run(*words, "--log", "all")
+    check(code == 0 and "bytes a token" in err and "llama_model_loader" in err and len(err.splitlines()) > 50, "--log all:", code, len(err))
+    code, out, err = run(*words)
+    check(code == 0 and "cache:" not in err, "without --log:", err)
+    refused(2, "--log", *words, "--log", "some")
+
+
+def disk(folder, model):
+    """`tiercel disk` takes the folder, and shows namespaces so that they differ."""
+    cache = folder / "disk"
+    for way in (("--exact",), ("--fast",), ("--fast", "--tenant", "b"), ("--exact", "--ubatch", 128)):
+        ask(model, cache, random_prompt(200), *way)
+    def looks(*arguments):
+        done = subprocess.run([PROGRAM, "disk", *map(str, arguments)], capture_output=True, timeout=120)
+        check(done.returncode == 0 and done.stderr == b"", arguments, done)
+        return done.stdout.decode()
+    for command in ("ls", "status"):
+        check(looks(command, cache) == looks(command, cache / "cache.tiercel"), "disk", command, "of the folder is that of its file")
+    check("in order" in looks("check", cache), "disk check of a folder")
+    for report in (looks("ls", cache), looks("check", cache).split("namespace\n")[1]):
+        rows = [line.split(None, 4)[4] for line in report.splitlines() if "tiercel_identity" in line]
+        check(len(rows) == 4 == len(set(rows)), "namespaces that differ look different", rows)
+    check(looks("drop", cache, "--namespace", 1).startswith("dropped: namespace 1"), "disk drop of a folder")
 
 
 def measure(model):
@@ -184,6 +307,16 @@ def refusals(folder, models):
     refused(2, "--cache", "ask", "-m", llama, *prompt)
     refused(2, "--cache", "chat", "-m", llama)
     refused(2, str(file), "ask", "-m", llama, "--cache", file, *prompt)
+    refused(2, "--cache and --no-cache are both given", "ask", "-m", llama, "--cache", folder / "x", "--no-cache", *prompt)
+    refused(2, "--cache and --no-cache are both given", "chat", "-m", llama, "--cache", folder / "x", "--no-cache")
+    # Before the model is looked at, in the words of the command line, once.
+    nothing = folder / "no_such.gguf"
+    for arguments in (("compare", "--ubatch", 100), ("demo", "--ubatch", 100), ("measure", "--ubatch", 64), ("compare", "--batch", 100)):
+        said = refused(2, arguments[1] + ": exact mode wants a multiple of 64, 128 at least, got", *arguments, "-m", nothing)
+        check("fast" not in said, "there is no other mode to choose:", said)
+    said = refused(2, "--ubatch: exact mode", "ask", "-m", nothing, "--cache", folder / "x", *prompt, "--exact", "--ubatch", 100)
+    check(said.count("fast") == 1, "the other mode is named once:", said)
+    refused(2, "--batch: exact mode", "ask", "-m", nothing, "--cache", folder / "x", *prompt, "--exact", "--ubatch", 128, "--batch", 200)
     refused(2, "--exact and --fast", "ask", "-m", llama, "--no-cache", *prompt, "--exact", "--fast")
     refused(2, "-p PROMPT", "ask", "-m", llama, "--no-cache")
     refused(2, "--prompt-tokens N", "ask", "-m", llama, "--no-cache", "-p", "text")
@@ -285,6 +418,11 @@ def chat(folder, model):
     check(code == 0 and again == out and all("restored 0 of" not in line and "disk" in line for line in lines),
           "the same chat again, in another process", code, repr(out), repr(again), err)
     check(run(*options, text="")[0] == 0 and run(*options, text="")[1] == "", "an empty chat")
+    bare = ("chat", "-m", model, "-t", 1, "--system-file", manual, "-n", 12)
+    code, plain, err = run(*bare, "--no-cache", text=questions)
+    check(code == 0 and plain == out and err.count("restored 0 of") == 2, "a chat without a cache says the same", code, repr(plain), err)
+    code, text, err = run(*bare, "--cache", folder / "small", "--cache-bytes", "1MiB", text=questions)
+    check(code == 0 and err.count("too small") == 1, "a cache that is too small is told once", code, err)
     code, out, err = run(*options, "--ctx", 256, text="hello\n")
     check(code == 0 and out == "" and "--ctx" in err, "a conversation that is too long is told", code, out, err)
 
@@ -370,12 +508,18 @@ def main(folder):
     kinds(folder, models)
     demo(folder, llama, 900)
     measure(llama)
+    lora(folder, models)
+    too_small(folder, llama)
+    logs(folder, llama)
+    disk(folder, llama)
     together(folder, llama)
     held(folder, llama)
     killed(folder, llama)
+    others = not_ours(folder, llama)
     real = real_model()
     if real is None:
-        return "no real model, see tools/llama_model.sh: chat, templates, text and the example were left out (5 functions)"
+        left_out = "no real model, see tools/llama_model.sh: chat, templates, text and the example were left out (5 functions)"
+        return "; ".join(filter(None, (others, left_out)))
     words(real)
     example(folder, real)
     chat(folder, real)
@@ -386,7 +530,7 @@ def main(folder):
     answers(within, real, ["-f", text, "-p", "Which door is red?", "-n", 6], ["-f", text, "-p", "And which one is blue, tell me?", "-n", 6],
             LARGER)
     demo(within, real, 500)
-    return ""
+    return others
 
 
 if __name__ == "__main__":

@@ -26,14 +26,17 @@ class Cluster:
         self.said = tempfile.TemporaryFile()
         self.metadata_server, self.meta = "P2PHANDSHAKE", None
         if metadata:
-            port = free_port()
-            self.metadata_server = f"http://127.0.0.1:{port}/metadata"
-            self.meta = self._start("mooncake_http_metadata_server", "--host", "127.0.0.1", "--port", port)
-            check(wait_for(lambda: reachable(port)), "the metadata server does not come up")
+            self.metadata_port = free_port()
+            self.metadata_server = f"http://127.0.0.1:{self.metadata_port}/metadata"
+            self.start_metadata_server()
         self.start_master()
 
     def _start(self, program, *arguments):
         return start_program([self.programs / program, *arguments], stdout=self.said, stderr=self.said)
+
+    def start_metadata_server(self):
+        self.meta = self._start("mooncake_http_metadata_server", "--host", "127.0.0.1", "--port", self.metadata_port)
+        check(wait_for(lambda: reachable(self.metadata_port)), "the metadata server does not come up")
 
     def start_master(self):
         self.master = self._start("mooncake_master", "--rpc_address=127.0.0.1", f"--rpc_port={self.port}", "--metrics_host=127.0.0.1",
@@ -52,11 +55,11 @@ class Cluster:
         return len(self.ask("get_all_segments").split())
 
     def start_client(self, lends="64MB"):
-        """A mooncake_client; returns the process and its address."""
-        port, before = free_port(), self.segments()
+        """A mooncake_client; returns the process and its address. `lends`: "0MB" for none."""
+        port, wanted = free_port(), self.segments() + (lends != "0MB")
         client = self._start("mooncake_client", "--host=127.0.0.1", f"--port={port}", f"--master_server_address=127.0.0.1:{self.port}",
                              f"--metadata_server={self.metadata_server}", "--protocol=tcp", f"--global_segment_size={lends}", "--threads=4")
-        check(wait_for(lambda: reachable(port) and self.segments() > before), "the mooncake_client does not come up")
+        check(wait_for(lambda: reachable(port) and self.segments() >= wanted), "the mooncake_client does not come up")
         return client, f"127.0.0.1:{port}"
 
     def config(self, **more):

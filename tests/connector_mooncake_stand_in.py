@@ -172,6 +172,9 @@ def codes():
     seen = []
     store.batch_upsert_from = lambda names, addresses, sizes: seen.append(ctypes.string_at(addresses[0], sizes[0])) or [0]
     check(back.put([item(back, "r", (0, 2), (1, 2))], True, limit) == [Status.OK] and seen == [b"abbc"], "replace gathers", seen)
+    many = [item(back, f"m{at}", (at, 1), (at, 1)) for at in range(1500)]
+    del store.calls[:]
+    check(back.put(many, False, limit) == [Status.OK] * 1500 and [len(call[1]) for call in store.calls] == [512, 512, 476], "1024 pieces a call")
     large = item(back, "l", (0, 8))
     large.bytes = 1 << 31
     check(back.put([large], False, limit) == [Status.TOO_LARGE], "more than 32 bits can say")

@@ -8,6 +8,7 @@ import itertools
 import json
 import sys
 import threading
+import time
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent
@@ -327,7 +328,7 @@ def small_pieces():
     sets = [PageSet(key(at), {"full": at, "state": at}) for at in range(4)]
     check(owned.store(sets) == [OK] * 4, "stored")
     check([len(own) for own in store.calls[-1][2]] == [2, 2, 1, 1] * 4, "pieces, and gathered ones")
-    check(owned.stats()["counters"]["staged_bytes"] == 4 * owned.pools.find("state").page_bytes, owned.stats())
+    check(owned.stats()["staged_bytes"] == 4 * owned.pools.find("state").page_bytes, owned.stats())
     was = [page_of(owned.pools, "state", at) for at in range(4)]
     erase(owned.pools)
     check(owned.load(sets) == [OK] * 4 and [page_of(owned.pools, "state", at) for at in range(4)] == was, "and back")
@@ -339,6 +340,16 @@ def small_pieces():
     gone = next(name for name in other.objects if ".c2." in name and key(2).hex() in name)
     del other.objects[gone]
     check(tight.load(sets) == [OK, OK, ABSENT, OK] and set(b"".join(page_of(tight.pools, "state", 2))) == {0xEE}, "a staged page is whole or untouched")
+
+
+def many():
+    """No call has more pieces than the library's queues take; pages stay whole."""
+    owned, store = opened(plan(pages=600), direct_piece_bytes=0)
+    sets = [PageSet(key(at), {"full": at, "state": at}) for at in range(600)]
+    check(owned.store(sets) == [OK] * 600 and owned.load(sets) == [OK] * 600, "600 sets")
+    for call in store.named("batch_put_from_multi_buffers", "batch_get_into_multi_buffers"):
+        check(sum(map(len, call[2])) <= 1024 and len(call[1]) % 2 == 0, call[0], sum(map(len, call[2])))
+    check(len(store.named("batch_is_exist")) == 1 and len(store.named("batch_put_from_multi_buffers")) == 8, "one look-up, 7,200 pieces")
 
 
 def twice():
@@ -421,10 +432,39 @@ def nobody_there():
     owned.close()
 
 
+def late():
+    """A call that hangs costs its own sets and no other: its pages are refused until it has returned, then all is as before."""
+    for least, held in ((0, "batch_get_into_multi_buffers"), (1 << 20, "batch_get_into_multi_buffers"), (1 << 20, "batch_put_from_multi_buffers")):
+        owned, store = opened(plan(), direct_piece_bytes=least, timeout_s=0.2)
+        fill(owned.pools, 37)
+        first, other = [PageSet(key(1), {"full": 0})], [PageSet(key(2), {"full": 1})]
+        was = page_of(owned.pools, "full", 0)
+        if "get" in held:
+            check(owned.store(first + other) == [OK, OK], "stored")
+            erase(owned.pools)
+        go_on, perform = threading.Event(), getattr(store, held)
+        setattr(store, held, lambda *arguments: (go_on.wait(20), perform(*arguments))[1])
+        store.answers["is_exist"] = -1
+        verb = owned.load if "get" in held else owned.store
+        began = time.monotonic()
+        check(verb(first) == [Status.LATE] and time.monotonic() - began < 2, held, "late")
+        check(not owned.settled() and not owned.settled(first) and owned.settled(other), "its page is not settled, others are")
+        check(owned.load(first) == owned.store(first) == [Status.LATE] and set(owned.load(other) + owned.exists(first)) == {Status.DOWN}, "meanwhile")
+        check("has not answered within 0.2 s" in owned.stats()["breaker"], owned.stats())
+        owned.close()
+        check(not store.named("close"), "not closed under it")
+        go_on.set()
+        check(wait_for(owned.settled) and page_of(owned.pools, "full", 0) == (was if "put" in held or not least else [b"\xEE" * 256] * 2),
+              held, least, "what comes late goes where it was to go, or into the staging block")
+        setattr(store, held, perform)
+        owned, again = opened(plan(), store)
+        check(owned.store(first) == [OK] and owned.load(first) == [OK] and page_of(owned.pools, "full", 0) is not None, "and on")
+
+
 if __name__ == "__main__":
     LIBRARY = Library(sys.argv[1] if len(sys.argv) > 1 else None)
     Settings.refuse_unreachable = lambda settings: None
-    for test in (small_case, other_groups, other_kinds, set_up_fails, several_classes, names, layouts, small_pieces, twice, nonsense, codes,
-                 nobody_there):
+    for test in (small_case, other_groups, other_kinds, set_up_fails, several_classes, names, layouts, small_pieces, many, twice, nonsense, codes,
+                 nobody_there, late):
         test()
     ends("connector owned pools, stand-in")

@@ -7,6 +7,8 @@ foreach(SCRIPT ${CONNECTORS})
   add_test(NAME ${NAME} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/${SCRIPT})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT 900 LABELS connectors)
 endforeach()
+# An engine's own host pools: through the C ABI.
+set_tests_properties(connectors.owned PROPERTIES ENVIRONMENT TIERCEL_LIBRARY=$<TARGET_FILE:tiercel_shared>)
 
 if(TARGET remote_conformance)
   foreach(CONNECTOR memory valkey mooncake mooncake_metadata mooncake_dummy)

@@ -268,7 +268,8 @@ def the_end():
 def the_guides_example():
     """The connector that docs/guide/connectors.md shows."""
     text = (SOURCE / "docs" / "guide" / "connectors.md").read_text(encoding="utf-8")
-    code = text.split("```python\n")[1].split("```")[0].replace('"connectors"', repr(str(SOURCE / "connectors")))
+    blocks = [block.split("```")[0] for block in text.split("```python\n")[1:]]
+    code = next(block for block in blocks if "class Table" in block).replace('"connectors"', repr(str(SOURCE / "connectors")))
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "table.py"
         program.write_text(code, encoding="utf-8")

@@ -327,6 +327,31 @@ TEST(HostPools, TheCallersOwnMemoryIsNeverAPoolsOfAnotherKind) {
   EXPECT_NE(shared.add(full).status().message.find("NULL with"), std::string::npos);
 }
 
+TEST(HostPools, SeveralPoolsOfTheCallersMemoryHavePagesOfTheirOwn) {
+  std::vector<unsigned char> memory(1 << 16);
+  const tiercel_segment allocation{memory.data(), memory.size()};
+  auto options = options_of("layer_first", "external");
+  options.allocations = &allocation;
+  options.allocation_count = 1;
+  HostPoolsBuilder builder = must(HostPoolsBuilder::create(hybrid(), options));
+  std::uint64_t end = 0;
+  for (std::uint32_t group = 0; group < 2; ++group) {
+    auto pool = sized<tiercel_host_pool_options>();
+    pool.group = group;
+    pool.pages = kPages + 1 + group;  // each another number, and none the group's
+    tiercel_buffer_place place{
+        memory.data() + end, pool.pages * 4 * 2 * 8 * 2 * 2 * 2, nullptr, 0, 0, TIERCEL_BUFFER_AT, 0};
+    end += place.size;
+    pool.buffers = &place;
+    pool.buffer_count = 1;
+    EXPECT_EQ(must(builder.add(pool)), group);
+  }
+  HostPools pools = must(builder.seal());
+  EXPECT_EQ(must(pools.describe()).required_bytes, end);
+  EXPECT_EQ(must(pools.pool(0)).pages, kPages + 1);
+  EXPECT_EQ(must(pools.pool(1)).pages, kPages + 2);
+}
+
 TEST(HostPools, SlotsAndSequencesAreGivenOutAndTakenBack) {
   HostPools pools = must(HostPools::open(hybrid(), options_of("layer_first", "anonymous")));
   auto taken = must(pools.take(2, 2));

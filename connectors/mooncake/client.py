@@ -22,6 +22,7 @@ from tiercel_connector import BackEnd, Down, Status, StoreError
 PACKAGE = "mooncake-transfer-engine-non-cuda"
 PROBE = "tiercel.probe"  # never stored: asking for what is absent grants no lease
 CALL_BYTES = 64 << 20  # between calls a batch's deadline is looked at
+CALL_PIECES = 1024  # of several thousand in one call the library's queues to a peer drop those beyond 2048: their objects fail
 RESULT_MAX = (1 << 31) - 1  # the multi-buffer calls answer with 32 bits
 DOWN_CODES = (-900, -901)  # the master does not answer; does not answer in time
 STATUSES = {
@@ -84,7 +85,8 @@ class Mooncake(BackEnd):
     def exists(self, names, limit):
         """Grants each object that is there a lease, as every look-up of Mooncake's does; sizes would cost another, and are not asked for."""
         codes = self._call("batch_is_exist", names)
-        return [((Status.OK, Status.ABSENT)[code == 0] if code >= 0 else self._status(code), 0) for code in codes]
+        there, absent = (Status.OK, 0), (Status.ABSENT, 0)
+        return [there if code > 0 else absent if code == 0 else (self._status(code), 0) for code in codes]
 
     def get(self, items, limit):
         return self._in_calls(items, limit, self._get_bounced if self._bounce else self._get)
@@ -109,20 +111,17 @@ class Mooncake(BackEnd):
     # ---- straight between the shared memory and the network ----
 
     def _get(self, items, limit):
-        names, addresses, lengths = [item.name for item in items], [item.addresses() for item in items], [item.lengths() for item in items]
-        if all(len(own) == 1 for own in addresses):
-            codes = self._call("batch_get_into", names, [own[0] for own in addresses], [own[0] for own in lengths])
-        else:
-            codes = self._call("batch_get_into_multi_buffers", names, addresses, lengths)
-        return [self._got(item, code) for item, code in zip(items, codes)]
+        return [self._got(item, code) for item, code in zip(items, self._moved("batch_get_into", items))]
 
     def _put(self, items, limit):
-        names, addresses, lengths = [item.name for item in items], [item.addresses() for item in items], [item.lengths() for item in items]
-        if all(len(own) == 1 for own in addresses):
-            codes = self._call("batch_put_from", names, [own[0] for own in addresses], [own[0] for own in lengths])
-        else:
-            codes = self._call("batch_put_from_multi_buffers", names, addresses, lengths)
-        return [self._status(code) if code else Status.OK for code in codes]
+        return [self._status(code) if code else Status.OK for code in self._moved("batch_put_from", items)]
+
+    def _moved(self, call, items):
+        """The codes of the call, in its multi-buffer form where an object is in several pieces."""
+        names = [item.name for item in items]
+        if all([len(item.pieces) == 1 for item in items]):
+            return self._call(call, names, [item.addresses()[0] for item in items], [item.bytes for item in items])
+        return self._call(f"{call}_multi_buffers", names, [item.addresses() for item in items], [item.lengths() for item in items])
 
     def _replace(self, items, limit):
         """There is no multi-buffer form of it: an object in pieces is gathered first."""
@@ -175,9 +174,9 @@ class Mooncake(BackEnd):
                 statuses.append(Status.TOO_LARGE)
                 at += 1
                 continue
-            end, room = at + 1, most - items[at].bytes
-            while end < len(items) and items[end].bytes <= room:
-                room -= items[end].bytes
+            end, room, pieces = at + 1, most - items[at].bytes, CALL_PIECES - len(items[at].pieces)
+            while end < len(items) and items[end].bytes <= room and len(items[end].pieces) <= pieces:
+                room, pieces = room - items[end].bytes, pieces - len(items[end].pieces)
                 end += 1
             statuses += perform(items[at:end], limit)
             at = end
@@ -188,6 +187,8 @@ class Mooncake(BackEnd):
         if why := self._breaker.why():
             raise Down(why)
         codes = getattr(self._store, name)(*arguments)
+        if min(codes, default=0) >= 0:
+            return codes
         with self._lock:
             self._codes.update(code for code in codes if code < 0)
         # A dummy client's look-ups say -1 whatever is wrong, and names that it would not take do not come so far.

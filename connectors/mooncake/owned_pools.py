@@ -5,15 +5,15 @@ An object is one component of one page of one pool, for one rank; its bytes stan
 layout. Pools whose pages have another order, or fall into pieces so small that each costs more than its bytes, go through a staging block.
 
 The library checks nothing and crashes easily (client.py says how): here, too, nothing is called before set-up has answered 0, every
-address is compared with its block, no name is in a call twice, and after the first answer that nobody is there a breaker answers.
+address is compared with its block, no name is in a call twice, each call has an end, and after the first answer that nobody is there a
+breaker answers.
 """
 
 import hashlib
-import threading
-from collections import Counter
+import itertools
 
-from breaker import Breaker
-from client import DOWN_CODES, PROBE, RESULT_MAX, STATUSES, library_store
+from calls import Calls, status_of
+from client import CALL_BYTES, CALL_PIECES, RESULT_MAX, library_store
 from pool_plan import PoolPlan, refuse_other_kind
 from settings import Settings
 from staging import Staging
@@ -21,12 +21,11 @@ from tiercel_connector import BadOption, Down, Options, Status, StoreError
 from tiercel_connector.library import HostPools
 
 # From pieces this large on an object in several pieces is put and got as it lies; smaller ones are gathered first. Measured by
-# measure_pieces.py; the figures are in docs/guide/connectors.md.
-DIRECT_PIECE_BYTES = 64 << 10
+# tests/connector_pieces.py; the figures are in docs/guide/connectors.md.
+DIRECT_PIECE_BYTES = 256 << 10
 STAGING_BYTES = 64 << 20
 KEY_BYTES_MAX = 32
 SHARD_MAX = 65535
-NONSENSE = -1 << 40  # no code of the library's: it answered something else than a code for each name
 
 
 class PageSet:
@@ -49,17 +48,30 @@ class _Object:
         return self.pool, self.page
 
 
+class _Once:
+    """Calls a function the first time only."""
+
+    def __init__(self, function):
+        self._functions = [function]
+
+    def __call__(self):
+        if self._functions:
+            self._functions.pop()()
+
+
 class OwnedPools:
     """`pools`: the group, sealed; its `segments` and `buffers` are where the engine reads and writes. `owner`: whose memory it is.
 
-    Verbs take lists of PageSet and answer with a Status for each, in order: OK, or what is wrong with its first object that is not. They
-    never raise: a store that is not there is DOWN. The pages of a call are left alone by the caller until it has returned. After a `load`
-    that is not OK the pages of that set hold anything.
+    Verbs take lists of PageSet and answer with a Status for each, in order: OK, or what is wrong with its first object that is not. Nothing
+    that happens to the store raises: where nobody is there it is DOWN. A call of the library may take `timeout_s` for each begun 64 MiB; then
+    its sets are LATE. The caller leaves the pages of a verb alone until it has returned, and where it said LATE until `settled` says so, for
+    the call may still read or write them. After a `load` that is not OK the pages of that set hold anything.
 
     Threads: any, also at once. `close` when no verb is running.
     """
 
-    def __init__(self, plan, config, namespace, shard=0, direct_piece_bytes=DIRECT_PIECE_BYTES, staging_bytes=STAGING_BYTES, make_store=None):
+    def __init__(self, plan, config, namespace, shard=0, direct_piece_bytes=DIRECT_PIECE_BYTES, staging_bytes=STAGING_BYTES, timeout_s=1.0,
+                 make_store=None):
         """`plan`: a PoolPlan. `config`: the connector's options by name, `client_server_address` among them. `namespace`: what the content is
         (weights, dtype, adapter, tenant), any text; together with the spec it keeps apart what must never be served to others. `shard`: this
         rank. `make_store`: for tests. Raises BadOption, Down or StoreError, with one line that says what to do; the library is called only
@@ -81,41 +93,45 @@ class OwnedPools:
         staged = [pool.number for pool in plan.pools if pool.page_bytes and
                   (not plan.as_stored[pool.number] or _in_small_pieces(plan.pieces[pool.number], direct_piece_bytes))]
         self._staging = Staging(plan, staged, staging_bytes) if staged else None
-        self._codes, self._counters, self._lock, self._last_error = Counter(), Counter(), threading.Lock(), ""
-        self._open(make_store or library_store)
+        self.staged_bytes = 0
+        self._open(make_store or library_store, timeout_s)
 
-    def _open(self, make_store):
+    def _open(self, make_store, timeout_s):
         settings, plan = self._settings, self.plan
         settings.prepare_environment()
-        self._store = store = make_store()
+        store = make_store()
         settings.refuse_unreachable()
         self.owner = f"the mooncake_client at {settings.client_server_address}"
         code = store.setup_dummy(plan.required_bytes, settings.local_buffer_size, settings.client_server_address)
         if code != 0:
             raise Down(f"Mooncake's set-up of a dummy client for {plan.required_bytes} bytes answers {code}: is {self.owner} one that answers?")
         try:
-            self._block = self._allocate(plan.mapped_bytes, "the pools")
+            self._block = self._allocate(store, plan.mapped_bytes, "the pools")
             self.pools = plan.at(self._block)
             if self._staging:
-                self._staging.open(self._allocate(self._staging.plan.mapped_bytes, "pages in small pieces"))
+                self._staging.open(self._allocate(store, self._staging.plan.mapped_bytes, "pages in small pieces"))
         except BaseException:
             store.close()
             raise
-        self._breaker = Breaker(lambda: store.is_exist(PROBE) >= 0, settings.probe_s)
+        self._calls = Calls(store, self.owner, timeout_s, settings.probe_s)
 
-    def _allocate(self, size, what):
+    def _allocate(self, store, size, what):
         """A block of Mooncake's allocator, registered whole: the only memory that a dummy client's calls may name."""
-        block = self._store.alloc_from_mem_pool(size)
+        block = store.alloc_from_mem_pool(size)
         if not block:
             raise Down(f"Mooncake's allocator gives no block of {size} bytes for {what}")
-        if (code := self._store.register_buffer(block, size)) != 0:
+        if (code := store.register_buffer(block, size)) != 0:
             raise Down(f"{self.owner} refuses the block of {size} bytes for {what}: {code}")
         return block
 
+    def settled(self, sets=None):
+        """Whether no call of the library is still under way that touches pages of the sets; None: any pages."""
+        busy = self._calls.busy()
+        return not busy if sets is None else not any(self._places(own) & busy for own in self._objects(sets)[0])
+
     def close(self):
-        """The pools' memory goes with the library's client: nobody may touch it any more."""
-        if self._breaker.end(1.0):
-            self._store.close()
+        """The pools' memory goes with the library's client: nobody may touch it any more. Under a call that hangs it stays, with the process."""
+        self._calls.close()
 
     # ---- verbs ----
 
@@ -125,9 +141,10 @@ class OwnedPools:
         return self._answers(objects, statuses, self._there(objects))
 
     def store(self, sets):
-        """One look-up and one put for all objects of all sets; of what is there already nothing is sent, and it stays as it is. A key twice is
-        stored once, from the first of its pages."""
+        """One look-up and one put for all objects of all sets (one put for each 64 MiB, and each 1024 pieces); of what is there already nothing is
+        sent, and it stays as it is. A key twice is stored once, from the first of its pages."""
         objects, statuses = self._objects(sets)
+        self._refuse_busy(objects, statuses)
         known = self._there(objects)
         missing = {}
         for each in (each for own in objects for each in own if known[each.name] == Status.ABSENT):
@@ -138,6 +155,7 @@ class OwnedPools:
     def load(self, sets):
         """Fills the pages. A key twice is fetched for each of its places; a page that was to hold two keys is INVALID the second time."""
         objects, statuses = self._objects(sets)
+        self._refuse_busy(objects, statuses)
         self._refuse_shared_places(objects, statuses)
         places = {}  # of each name, each once
         for each in (each for own in objects for each in own):
@@ -153,16 +171,15 @@ class OwnedPools:
         """All objects of the sets, also those that were looked at in the last ten seconds. ABSENT: not all of them were there."""
         objects, statuses = self._objects(sets)
         names = _names(objects)
-        return self._answers(objects, statuses, dict(zip(names, map(_status, self._call("batch_remove", names, True)))))
+        return self._answers(objects, statuses, dict(zip(names, map(status_of, self._calls.batch("batch_remove", names, True)))))
 
     def stats(self):
-        with self._lock:
-            codes, counters = {str(code): count for code, count in sorted(self._codes.items())}, dict(self._counters)
-        staging = self._staging
+        staging, calls = self._staging, self._calls
         return {"owner": self.owner, "memory": self.pools.memory_kind, "required_bytes": self.plan.required_bytes,
                 "mapped_bytes": self.plan.mapped_bytes, "staged_pools": [self.plan.pools[number].name for number in staging.numbers] if staging else [],
-                "staging_bytes": staging.plan.mapped_bytes if staging else 0, "codes": codes, "counters": counters,
-                "breaker": self._breaker.why() or "", "last_error": self._last_error}
+                "staging_bytes": staging.plan.mapped_bytes if staging else 0, "staged_bytes": self.staged_bytes,
+                "calls": dict(calls.counts), "codes": {str(code): count for code, count in sorted(calls.codes.items())},
+                "breaker": calls.breaker.why() or "", "last_error": calls.last_error}
 
     # ---- what is asked for, checked ----
 
@@ -174,6 +191,16 @@ class OwnedPools:
         """The objects of each set, and INVALID or None for it: a set that makes no sense has none, and costs the others nothing."""
         objects = [self._objects_of(one) for one in sets]
         return objects, [None if own else Status.INVALID for own in objects]
+
+    def _refuse_busy(self, objects, statuses):
+        """Pages that a late call may still touch are in no new one."""
+        if busy := self._calls.busy():
+            for at, own in enumerate(objects):
+                if self._places(own) & busy:
+                    objects[at], statuses[at] = [], Status.LATE
+
+    def _places(self, objects):
+        return {(self.plan.root[each.pool], each.page) for each in objects}
 
     def _objects_of(self, one):
         if not isinstance(one, PageSet) or not isinstance(one.key, bytes) or not 1 <= len(one.key) <= KEY_BYTES_MAX or not isinstance(one.pages, dict):
@@ -204,30 +231,63 @@ class OwnedPools:
     # ---- calls ----
 
     def _in_parts(self, objects, perform):
-        """`perform` for all at once; where more pages are staged than there is room for, for as many at a time. Returns status by name."""
-        if not self._staging or not any(each.pool in self._staging.numbers for each in objects):
-            return perform(objects, {})
+        """`perform` for as many pages at a time as a call may have, and as there is room for in the staging block. Returns status by name."""
         known = {}
-        with self._staging.lock:
+        for objects in self._parts(objects):
+            if not self._staging or not any(each.pool in self._staging.numbers for each in objects):
+                known.update(perform(objects, {}, None))
+                continue
             while objects:
-                some, slots, objects = self._staging.take(objects)
-                known.update(perform(some, slots))
+                if self._calls.breaker.why():  # before the wait for a block that a late call may have
+                    known.update((each.name, Status.DOWN) for each in objects)
+                    break
+                if not self._staging.lock.acquire(timeout=self._calls.limit_s(_bytes(objects))):
+                    known.update((each.name, Status.LATE) for each in objects)
+                    break
+                unlock = _Once(self._staging.lock.release)
+                try:
+                    some, slots, objects = self._staging.take(objects)
+                    known.update(perform(some, slots, unlock))
+                except BaseException:
+                    unlock()
+                    raise
         return known
 
-    def _put(self, objects, slots):
-        """`slots`: of each staged (pool, page) its page in the staging block."""
+    def _parts(self, objects):
+        """Cut between pages."""
+        part, size, pieces = [], 0, 0
+        for _, page in itertools.groupby(objects, lambda each: each.place):
+            page = list(page)
+            own_size, own_pieces = _bytes(page), sum(self._pieces_of(each) for each in page)
+            if part and (size + own_size > CALL_BYTES or pieces + own_pieces > CALL_PIECES):
+                yield part
+                part, size, pieces = [], 0, 0
+            part += page
+            size, pieces = size + own_size, pieces + own_pieces
+        if part:
+            yield part
+
+    def _pieces_of(self, each):
+        return 1 if self._staging and each.pool in self._staging.numbers else len(self.plan.pieces[each.pool][each.component])
+
+    def _put(self, objects, slots, after):
+        """`slots`: of each staged (pool, page) its page in the staging block. `after`: called when the library has its hands off that."""
         if slots:
             self._staging.gather(self.pools, slots)
-        codes = self._call("batch_put_from_multi_buffers", *self._lists(objects, slots))
-        return dict(zip((each.name for each in objects), map(_status, codes)))
+        codes = self._calls.batch("batch_put_from_multi_buffers", *self._lists(objects, slots), size=_bytes(objects),
+                                  places=self._places(objects), after=after)
+        return dict(zip((each.name for each in objects), map(status_of, codes)))
 
-    def _get(self, objects, slots):
-        codes = self._call("batch_get_into_multi_buffers", *self._lists(objects, slots))
-        known = {each.name: self._got(each, code) for each, code in zip(objects, codes)}
-        lacking = {each.place for each in objects if known[each.name] != Status.OK}
-        whole = {place: slot for place, slot in slots.items() if place not in lacking}
-        if whole:
-            self._staging.scatter(self.pools, whole)
+    def _get(self, objects, slots, after):
+        known = {}
+
+        def take(codes):
+            known.update((each.name, self._got(each, code)) for each, code in zip(objects, codes))
+            lacking = {each.place for each in objects if known[each.name] != Status.OK}
+            if whole := {place: slot for place, slot in slots.items() if place not in lacking}:
+                self._staging.scatter(self.pools, whole)
+        self._calls.batch("batch_get_into_multi_buffers", *self._lists(objects, slots), size=_bytes(objects), places=self._places(objects),
+                          first=take, after=after)
         return known
 
     def _lists(self, objects, slots):
@@ -240,7 +300,7 @@ class OwnedPools:
             if each.place not in pages:
                 pages[each.place] = self.pools.segments(*each.place)
             pieces.append(self._inside(each, pages[each.place][each.component]))
-        self._count("staged_bytes", sum(each.bytes for each in objects if each.place in slots))
+        self.staged_bytes += sum(each.bytes for each in objects if each.place in slots)
         return ([each.name for each in objects], [[address for address, _ in own] for own in pieces], [[size for _, size in own] for own in pieces])
 
     def _inside(self, each, pieces):
@@ -252,41 +312,15 @@ class OwnedPools:
 
     def _there(self, objects):
         names = _names(objects)
-        codes = self._call("batch_is_exist", names)
-        return {name: Status.ABSENT if code == 0 else _status(code) for name, code in zip(names, codes)}
-
-    def _call(self, name, names, *more):
-        """One call of the library for all names; its codes. None is made while the breaker is open."""
-        if not names:
-            return []
-        if self._breaker.why():
-            return [DOWN_CODES[0]] * len(names)
-        self._count(name)
-        try:
-            codes = list(getattr(self._store, name)(names, *more))
-        except Exception as error:  # whatever it is, it is no page
-            codes, self._last_error = [], f"{name}: {type(error).__name__}: {error}"
-        if len(codes) != len(names) or not all(isinstance(code, int) for code in codes):
-            return [NONSENSE] * len(names)
-        with self._lock:
-            self._codes.update(code for code in codes if code < 0)
-        if any(code in DOWN_CODES or code == -1 for code in codes):  # a dummy client's look-ups say -1 whatever is wrong
-            self._breaker.trip(f"{self.owner} does not answer ({name}: {min(codes)}); asked again every {self._settings.probe_s:g} s")
-            codes = [DOWN_CODES[0] if code == -1 else code for code in codes]
-        return codes
+        codes = self._calls.batch("batch_is_exist", names)
+        return {name: Status.ABSENT if code == 0 else status_of(code) for name, code in zip(names, codes)}
 
     def _got(self, each, code):
         if code >= 0:
             return Status.OK if code == each.bytes else Status.WRONG_SIZE
-        if code in (-600, -800) and not self._breaker.why():  # may mean that the object has another size
-            size = self._store.get_size(each.name)
-            if size >= 0 and size != each.bytes:
-                return Status.WRONG_SIZE
-        return _status(code)
-
-    def _count(self, what, by=1):
-        with self._lock:
-            self._counters[what] += by
+        if code in (-600, -800) and (size := self._calls.size_of(each.name)) >= 0 and size != each.bytes:
+            return Status.WRONG_SIZE  # those codes may mean that, too
+        return status_of(code)
 
 
 def _refuse_no_plan(plan):
@@ -306,8 +340,8 @@ def _names(objects):
     return list(dict.fromkeys(each.name for own in objects for each in own))
 
 
-def _status(code):
-    return Status.OK if code >= 0 else STATUSES.get(code, Status.FAILED)
+def _bytes(objects):
+    return sum(each.bytes for each in objects)
 
 
 def _is_number(value, end):

@@ -7,9 +7,11 @@ import contextlib
 import threading
 import time
 from bisect import bisect_right
+from itertools import accumulate
+from operator import add, le
 
 from .back_end import StoreError
-from .contract import ITEM, ITEMS_MAX, NAME, REQUEST, SEGMENT, SEGMENTS_MAX, Nonsense, Status, Verb
+from .contract import ITEM, ITEMS_MAX, NAME, NAME_BYTES_MAX, NAMES, REQUEST, SEGMENT, SEGMENTS_MAX, Nonsense, Status, Verb
 
 WITH_SEGMENTS = (Verb.GET, Verb.PUT, Verb.REPLACE)
 WITH_ITEMS = (Verb.EXISTS, Verb.REMOVE, *WITH_SEGMENTS)
@@ -22,9 +24,9 @@ class Item:
 
     __slots__ = ("name", "bytes", "pieces", "_regions")
 
-    def __init__(self, name, pieces, regions):
+    def __init__(self, name, pieces, regions, size=None):
         self.name, self.pieces, self._regions = name, pieces, regions
-        self.bytes = sum(length for _, _, length in pieces)
+        self.bytes = sum(length for _, _, length in pieces) if size is None else size
 
     def addresses(self):
         """Where each piece begins, as an integer for native calls."""
@@ -66,6 +68,8 @@ class Batch:
         self.left, self._touched = False, threading.Lock()
         if verb not in WITH_ITEMS and (verb not in PLAIN or count or segments):
             self._refuse(f"verb {verb} with {count} items")
+            return
+        if count and segments in (0, count) and self._read_plain(message, count, segments, regions):
             return
         rows = list(ITEM.iter_unpack(memoryview(message)[REQUEST.size:REQUEST.size + count * ITEM.size]))
         pieces = [(region, offset, length) for region, _, offset, length
@@ -112,6 +116,39 @@ class Batch:
     def _refuse(self, why):
         self.refused, self.why = INVALID, why
         self.statuses = [INVALID] * len(self.statuses)
+
+    def _read_plain(self, message, count, segments, regions):
+        """Reads what nearly every request is: names in a row, each with the one piece that its verb wants, all good, of the exchange,
+        in ascending order. Whole columns at a time, for this is on the way of every batch. False, with nothing done: it is not such a one."""
+        items_end, view = REQUEST.size + count * ITEM.size, memoryview(message)
+        tables = items_end + segments * SEGMENT.size
+        numbers = view[REQUEST.size:items_end].cast("I").tolist()
+        starts, lengths, firsts, owns = numbers[0::4], numbers[1::4], numbers[2::4], numbers[3::4]
+        if (segments > 0) != (self.verb in WITH_SEGMENTS) or owns.count(1 if segments else 0) != count:
+            return False
+        if firsts != (list(range(count)) if segments else [0] * count):
+            return False
+        begin = starts[0]
+        ends = list(accumulate(lengths, initial=begin))
+        end = ends.pop()
+        if begin < tables or end > len(message) or ends != starts or not 0 < min(lengths) <= max(lengths) <= NAME_BYTES_MAX:
+            return False
+        raw = message[begin:end]
+        if not NAMES.fullmatch(raw):
+            return False
+        text, stops = raw.decode("ascii"), accumulate(lengths)
+        names = [text[stop - length:stop] for stop, length in zip(stops, lengths)]
+        if segments:
+            words = view[items_end:tables].cast("Q").tolist()
+            places, sizes = words[1::3], words[2::3]
+            after = list(map(add, places, sizes))
+            if words[0::3].count(0) != count or min(sizes) == 0 or max(after) > regions[0].bytes:
+                return False
+            if self.verb == Verb.GET and not all(map(le, after, places[1:])):
+                return False
+            self.items = [Item(name, ((0, place, size),), regions, size) for name, place, size in zip(names, places, sizes)]
+        self.names = names
+        return True
 
     def _read(self, message, names_from, rows, pieces, regions):
         following = 0

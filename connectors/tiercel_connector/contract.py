@@ -13,7 +13,9 @@ ITEMS_MAX = 4096
 SEGMENTS_MAX = 65536
 TEXT_BYTES_MAX = 4096
 
+NAME_BYTES_MAX = 120
 NAME = re.compile(rb"[0-9A-Za-z._-]{1,120}")
+NAMES = re.compile(rb"[0-9A-Za-z._-]+")  # one behind the other
 
 # magic, version, header_bytes, total_bytes, then offset and bytes of the request ring, the completion ring and the data.
 EXCHANGE = struct.Struct("<QIIQQQQQQQ")

@@ -8,10 +8,34 @@ import mmap
 import os
 import sys
 import threading
+from array import array
 from collections import deque
+from itertools import chain
 
 from .contract import (COMPLETION, COMPLETION_HEAD, COMPLETION_TAIL, EXCHANGE, HEADER_END, MAGIC, MESSAGE, REQUEST, REQUEST_HEAD,
                        REQUEST_TAIL, RESULT, TEXT_BYTES_MAX, VERSION, Nonsense, Verb)
+
+
+HUGE_PAGE = 2 << 20
+FIXED = 0x10  # MAP_FIXED, which the mmap module does not have
+POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, of Linux 5.14
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+def _map(fd, size, offset):
+    """The address of a shared mapping that lies to huge pages as the file does: where the file is on huge pages, so is it. The mmap
+    module leaves the place to the kernel, which looks for none like that in shared memory."""
+    room = size + 2 * HUGE_PAGE
+    reserved = _LIBC.mmap(None, room, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    if reserved == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), f"{room} bytes of addresses cannot be reserved")
+    place = reserved + (offset - reserved) % HUGE_PAGE
+    if _LIBC.mmap(place, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | FIXED, fd, offset) != place:
+        raise OSError(ctypes.get_errno(), f"descriptor {fd} cannot be mapped")
+    return place
 
 
 class Region:
@@ -23,15 +47,19 @@ class Region:
         if size <= 0 or os.fstat(fd).st_size < offset + size:
             raise Nonsense(f"descriptor {fd} has {os.fstat(fd).st_size} bytes, wanted {size} from {offset} on")
         # The mapping stays as long as the process: an address that was handed out never goes stale.
-        self._mapping = mmap.mmap(fd, within + size, offset=offset - within)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping)) + within
+        self.address = _map(fd, within + size, offset - within) + within
         self.bytes = size
-        self.view = memoryview(self._mapping)[within:within + size]
+        self.view = memoryview((ctypes.c_char * size).from_address(self.address)).cast("B")
+
+    def touch(self):
+        """Fills the page tables, so that no transfer waits for them; where the kernel cannot, transfers do."""
+        begin = self.address & -mmap.PAGESIZE
+        _LIBC.madvise(begin, self.address + self.bytes - begin, POPULATE_WRITE)
 
     def part(self, offset, size):
         """A region inside this one."""
         inner = object.__new__(Region)
-        inner._mapping, inner.address, inner.bytes, inner.view = self._mapping, self.address + offset, size, self.view[offset:offset + size]
+        inner.address, inner.bytes, inner.view = self.address + offset, size, self.view[offset:offset + size]
         return inner
 
 
@@ -79,10 +107,12 @@ class Exchange:
             if size < 4096 or size & (size - 1):
                 raise Nonsense(f"a ring of {size} bytes is no power of two from 4096 on")
         self.regions = [whole.part(*parts[2])]
+        self.regions[0].touch()
         if arena:
             self.regions.append(Region(*arena))
         for inherited in (fd, requests, completions, *(arena or ())[:1]):
             os.set_inheritable(inherited, False)
+        os.set_blocking(requests, False)  # several threads are woken by it
         self.requests = Requests(whole.view, parts[0], requests)
         self.completions = Completions(whole.view, parts[1], completions)
 
@@ -103,7 +133,7 @@ class Requests:
 
     def take(self):
         """All messages there are, each copied out: the node could change what stands in the ring while it is being checked."""
-        _clear(self.event)
+        clear(self.event)
         head, tail = self._head[0], self._tail[0]
         if tail - head > self._bytes:
             raise Nonsense(f"the request ring's tail {tail} is not within {self._bytes} of its head {head}")
@@ -140,8 +170,8 @@ class Completions:
         size = COMPLETION.size + len(results) * RESULT.size + len(raw)
         padding = -size % 8
         message = bytearray(COMPLETION.pack(size + padding, verb, 0, batch, status, len(raw), len(results), 0))
-        for item_status, item_bytes in results:
-            message += RESULT.pack(item_status, 0, item_bytes)
+        # A status is no negative number: with its padding it is one word, and a result two.
+        message += array("Q", chain.from_iterable(results)).tobytes()
         message += raw + bytes(padding)
         if len(message) > self._bytes:
             raise Nonsense(f"a completion of {len(message)} bytes does not fit a ring of {self._bytes}")
@@ -197,7 +227,8 @@ def _notify(event):
         pass  # it is full of earlier ones: the reader is awake
 
 
-def _clear(event):
+def clear(event):
+    """Forgets that there was an event."""
     try:
         os.eventfd_read(event)
     except BlockingIOError:

@@ -1,7 +1,8 @@
 """The life of a connector: configuration, hello, batches, the end.
 
-Threads. The main thread reads the ring, stdin and signals, and calls no back end: pings, cancels and deadlines of what waits are
-answered however long the workers are stuck. One thread opens the back end; `workers` threads call it, a batch each.
+Threads. One thread opens the back end; `workers` threads call it, a batch each. Whichever worker is idle is woken by the node itself and
+reads the ring: a batch costs no hand-over between threads. The main thread looks after stdin, signals and deadlines and calls no back end;
+the kernel wakes it for the ring where every worker is busy, so that pings, cancels and deadlines of what waits never wait for one.
 """
 
 import faulthandler
@@ -17,7 +18,7 @@ from collections import Counter, deque
 from .back_end import BadOption, Options, StoreError
 from .batch import OK, WITH_SEGMENTS, Batch
 from .contract import TEXT_BYTES_MAX, Nonsense, Status, Verb
-from .exchange import Exchange
+from .exchange import Exchange, clear as _clear
 
 CONFIG_BYTES_MAX = 1 << 20
 OPEN_S = 8.0  # a node waits ten seconds for the hello, and then knows less than what can be said here
@@ -25,6 +26,8 @@ GRACE_S = 5.0  # from the wish to end to the end, whatever a native call does
 IDLE_S = 1.0  # of it, for verbs under way; a back end is not closed under a call that is still in it
 KNOWN = frozenset(map(int, Status))
 RETRY_S = 0.002  # between attempts to write to a ring that is full
+TICK_S = 0.1  # the main thread looks at deadlines so often while there is work, and sooner only for those before that
+ALONE = select.EPOLLIN | select.EPOLLEXCLUSIVE  # of several threads that wait for it, one is woken: the first that really waits
 
 
 def run(back_end):
@@ -55,6 +58,8 @@ class Service:
         self._back, self._exchange = back_end, exchange
         back_end.regions = exchange.regions
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._more = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # for workers: something waits
+        self._reading = threading.Lock()  # whoever reads the ring; requests are taken in in their order
         self._workers = 4
         self._opened = None  # None: not yet; (status, text) afterwards
         self._broken = None  # what was wrong with the ring, where a worker met it
@@ -63,8 +68,12 @@ class Service:
         self._waiting = deque()
         self._running = {}
         self._counts = Counter()
+        self._taken = 0  # batches so far
+        self._looks_at_ns = 1 << 63  # when the main thread looks at deadlines next, if nobody wakes it
+        self._ending = False
         # Of the main thread:
         self._signalled = False
+        self._seen = 0  # of _taken
 
     # ---- the main thread ----
 
@@ -86,17 +95,24 @@ class Service:
         if status != Status.OK:
             return self._leave_unready(poll)
         for _ in range(self._workers):
-            threading.Thread(target=self._work, daemon=True).start()
-        poll.register(self._exchange.requests.event, select.POLLIN)
+            threading.Thread(target=self._work, args=(self._waiter(self._more),), daemon=True).start()
+        waiter = self._waiter()  # behind the workers': it is woken for the ring when none of them waits
+        for fd in (0, self._wake):
+            waiter.register(fd, select.EPOLLIN)
         while True:
-            events = dict(poll.poll(self._patience_ms()))
+            events = dict(waiter.poll(self._patience_s()))
             if self._attend(events):
                 return self._end()
-            if self._exchange.requests.event in events:
-                for message in self._exchange.requests.take():
-                    self._receive(message)
+            self._read()
             self._expire()
             self._exchange.completions.flush()
+
+    def _waiter(self, *others):
+        """What a thread waits with for requests."""
+        waiter = select.epoll()
+        for fd in (self._exchange.requests.event, *others):
+            waiter.register(fd, ALONE)
+        return waiter
 
     def _on_signal(self, number, frame):
         self._signalled = True
@@ -111,13 +127,18 @@ class Service:
         gone = 0 in events and not os.read(0, 4096)
         return gone or self._signalled
 
-    def _patience_ms(self):
-        """Until the next waiting batch is late, or a full ring is tried again; None: nothing to wait for."""
+    def _patience_s(self):
+        """Until the next deadline that is near, the next tick, or a full ring is tried again; None: nothing goes on."""
         if not self._exchange.completions.flush():
-            return RETRY_S * 1000
+            return RETRY_S
         with self._ready:
+            now, taken = time.monotonic_ns(), self._taken
             deadlines = [batch.deadline_ns for batch in self._leavable()]
-        return min(60_000, max(0, min(deadlines) - time.monotonic_ns()) / 1e6 + 1) if deadlines else None
+            until = min(deadlines, default=1 << 63)
+            if taken != self._seen or deadlines:
+                until = min(until, now + int(TICK_S * 1e9))
+            self._seen, self._looks_at_ns = taken, until
+        return None if until == 1 << 63 else max(0, until - now) / 1e9 + 0.001
 
     def _leavable(self):
         """Batches that can be ended although no call of theirs returns: what waits, and what touches no memory. Under _ready."""
@@ -135,6 +156,15 @@ class Service:
             status = int(status)
             self._finish(batch, status, [status if known is None else known for known in batch.statuses])
 
+    # ---- whoever reads the ring ----
+
+    def _read(self):
+        """Takes in the requests that there are."""
+        with self._reading:
+            if not self._ending:
+                for message in self._exchange.requests.take():
+                    self._receive(message)
+
     def _receive(self, message):
         batch = Batch(message, self._exchange.regions)
         if batch.verb == Verb.CANCEL and batch.refused is None:
@@ -146,7 +176,13 @@ class Service:
         else:
             with self._ready:
                 self._waiting.append(batch)
-                self._ready.notify()
+                self._taken += 1
+                others = len(self._waiting) > 1 or threading.current_thread() is threading.main_thread()
+                near = batch.deadline_ns < self._looks_at_ns
+            if others:
+                os.eventfd_write(self._more, 1)
+            if near:
+                os.eventfd_write(self._wake, 1)
 
     def _cancel(self, number):
         with self._ready:
@@ -175,6 +211,7 @@ class Service:
         with open(os.devnull, "w", encoding="ascii") as nowhere:
             faulthandler.dump_traceback_later(GRACE_S, exit=True, file=nowhere)
             with self._ready:
+                self._ending = True
                 for batch in self._running.values():
                     batch.cancel()
             self._leave(lambda batch: True, Status.CANCELLED)
@@ -205,19 +242,33 @@ class Service:
         self._opened = (status, text)
         os.eventfd_write(self._wake, 1)
 
-    def _work(self):
+    def _work(self, waiter):
         try:
             while True:
-                self._work_once()
-        except Exception as error:  # our own mistake; a worker that is gone silently would be worse
+                batch = self._next()
+                while batch is None:
+                    waiter.poll()
+                    _clear(self._more)
+                    self._read()
+                    batch = self._next()
+                self._work_on(batch)
+        except Exception as error:  # our own mistake, or the node's; a worker that is gone silently would be worse
             self._broken = error
             os.eventfd_write(self._wake, 1)
 
-    def _work_once(self):
+    def _next(self):
+        """A batch that waits, if one does. Where others wait behind it another worker is told."""
         with self._ready:
-            self._ready.wait_for(lambda: self._waiting)
+            if not self._waiting:
+                return None
             batch = self._waiting.popleft()
             self._running[batch.number] = batch
+            others = bool(self._waiting)
+        if others:
+            os.eventfd_write(self._more, 1)
+        return batch
+
+    def _work_on(self, batch):
         status, text = self._perform(batch)
         with self._ready:
             del self._running[batch.number]
@@ -225,8 +276,9 @@ class Service:
         # The memory is not touched any more from here on.
         if not left:
             self._finish(batch, status, batch.statuses, text)
-        with self._ready:
-            self._ready.notify_all()
+        if self._ending:
+            with self._ready:
+                self._ready.notify_all()
 
     def _perform(self, batch):
         """Calls the back end. Returns the batch's status and text; its items have theirs afterwards."""
@@ -266,8 +318,12 @@ class Service:
             raise StoreError(f"the back end answered for {len(statuses)} of {len(positions)} items")
         if not KNOWN.issuperset(statuses) or min(sizes) < 0:
             raise StoreError("the back end answered with a status or a size that is none")
+        statuses = list(map(int, statuses))
+        if len(positions) == len(batch.statuses):  # nearly always: all at once
+            batch.statuses, batch.sizes = statuses, list(sizes)
+            return
         for at, status, size in zip(positions, statuses, sizes):
-            batch.statuses[at], batch.sizes[at] = int(status), size
+            batch.statuses[at], batch.sizes[at] = status, size
 
     def _stats(self):
         """The back end's counters and ours, as JSON."""

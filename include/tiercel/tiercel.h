@@ -445,6 +445,6 @@ TIERCEL_API tiercel_status tiercel_why(const tiercel_namespace* ns, const tierce
 #endif
 /* NOLINTEND */
 #include <tiercel/disk.h> /* which needs all of the above */
-#include <tiercel/remote.h>
 #include <tiercel/host_pools.h>
+#include <tiercel/remote.h>
 #endif

@@ -12,7 +12,9 @@
 
 namespace tiercel::llamacpp {
 
-Folder::Folder() : path_((std::filesystem::temp_directory_path() / "tiercel-llamacpp.XXXXXX").string()) {
+// Below the build folder: what a killed test leaves goes with the next clean.
+Folder::Folder() : path_((std::filesystem::path(TIERCEL_TEST_FOLDERS) / "XXXXXX").string()) {
+  std::filesystem::create_directories(TIERCEL_TEST_FOLDERS);
   EXPECT_NE(::mkdtemp(path_.data()), nullptr);
 }
 

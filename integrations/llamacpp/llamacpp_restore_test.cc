@@ -289,6 +289,29 @@ TEST(LlamaRestoreGenerated, CellsThatStandInAnotherOrderThanPositions) {
   }
 }
 
+// The bits of plain llama.cpp are those of as many threads.
+TEST(LlamaRestoreGenerated, TwoThreadsInExactMode) {
+  for (const char* name : {"llama", "lfm2", "granite_hybrid"}) {
+    SCOPED_TRACE(name);
+    const Folder folder;
+    Engine engine = attach_tiny(name, {.sequences = 2}, Mode::kExact);
+    ASSERT_TRUE(engine.cache->use(open_store(folder.store())).ok());
+    const Context plain = make_context(tiny_model(name), Shape{}.params());
+    for (llama_context* each : {engine.context.get(), plain.get()}) llama_set_n_threads(each, 2, 2);
+    const Text saved = text_of(engine.model(), 9, kSaved);
+    turn(engine, 0, saved);
+    for (const std::uint32_t length : {65U, 193U, 577U, 704U}) {
+      const Text prompt(saved.begin(), saved.begin() + length);
+      llama_memory_clear(llama_get_memory(plain.get()), true);
+      ASSERT_EQ(decode(plain.get(), 0, prompt, 0), 0);
+      turn(engine, 1, prompt);
+      const Turn again = turn(engine, 1, prompt);
+      EXPECT_EQ(again.prefilled.restored.tokens, engine.longest(length));
+      EXPECT_TRUE(same_bits(answer_of(plain.get(), 0, length), again.answer)) << length;
+    }
+  }
+}
+
 TEST(LlamaRestoreGenerated, PagesAndMicroBatchesOfOtherSizes) {
   for (const std::uint32_t page : {16U, 32U, 64U}) {
     for (const std::uint32_t micro_batch : {128U, 256U, 512U}) {

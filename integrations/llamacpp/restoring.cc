@@ -159,7 +159,7 @@ Status ContextCache::State::restore_pages(llama_seq_id sequence, Tokens prompt, 
   const std::uint32_t unit = restore_unit(plan(prompt.size())) / page_tokens;
   const auto keys = keys_of(prompt);
   if (!keys) return keys.status();
-  std::uint64_t limit = restored.limit, brought = 0;
+  std::uint64_t limit = restored.limit, from_disk = 0, from_remote = 0;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     auto asked = sized<tiercel_match_options>();
     asked.prompt_tokens = prompt.size();
@@ -178,7 +178,11 @@ Status ContextCache::State::restore_pages(llama_seq_id sequence, Tokens prompt, 
     take_advice(sequence, *ticket, keys->size(), length);
     // Of snapshots alone the page that has one stands for its whole prefix. What an earlier attempt brought
     // up is in memory by now.
-    brought = std::max(brought, page_class || found->disk_pages == 0 ? found->disk_pages : length);
+    const auto stands_for = [&](std::uint64_t found_pages) {
+      return page_class || found_pages == 0 ? found_pages : length;
+    };
+    from_disk = std::max(from_disk, stands_for(found->disk_pages));
+    from_remote = std::max(from_remote, stands_for(found->remote_pages));
     restored.missed.clear();
     report(*misses, (found->length - length) * page_tokens, restored);
     if (length == 0) return {};
@@ -186,9 +190,11 @@ Status ContextCache::State::restore_pages(llama_seq_id sequence, Tokens prompt, 
     if (!loaded) return loaded.status();
     if (*loaded == length) {
       restored.tokens = length * page_tokens;
-      restored.disk_tokens =
-          static_cast<std::uint32_t>(std::min<std::uint64_t>(brought, length)) * page_tokens;
-      restored.host_tokens = restored.tokens - restored.disk_tokens;
+      const auto remote = static_cast<std::uint32_t>(std::min<std::uint64_t>(from_remote, length));
+      const auto disk = static_cast<std::uint32_t>(std::min<std::uint64_t>(from_disk, length - remote));
+      restored.remote_tokens = remote * page_tokens;
+      restored.disk_tokens = disk * page_tokens;
+      restored.host_tokens = restored.tokens - restored.remote_tokens - restored.disk_tokens;
       return {};
     }
     // What was damaged is not offered again, and is missed for that reason; the last time only less is asked.

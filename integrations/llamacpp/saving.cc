@@ -105,9 +105,11 @@ Status ContextCache::State::save_attention(llama_seq_id sequence, Tokens tokens,
                                            const std::vector<tiercel_key>& keys,
                                            const std::vector<std::uint32_t>& snapshots, Saved& saved) {
   // From where the store's own pages end. It may say that it has some of what comes then, too; but what was
-  // not restored may be damaged, and a snapshot becomes visible with its page in memory only.
+  // not restored may be damaged. And the pages of snapshots, should they have left every tier since.
   const std::uint32_t known = sequences[sequence].stored_tokens / options.page_tokens;
-  std::vector<std::uint32_t> lengths = snapshots;
+  auto lacking = absent(pages, *page_class, keys, snapshots);
+  if (!lacking) return note_failure(lacking.status(), saved), Status{};
+  std::vector<std::uint32_t> lengths = *std::move(lacking);
   for (std::uint32_t length = known + 1; length <= keys.size(); ++length) lengths.push_back(length);
   std::sort(lengths.begin(), lengths.end());
   lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());

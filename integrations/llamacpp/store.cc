@@ -2,6 +2,8 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -61,6 +63,12 @@ Status make_folder(const std::string& folder) {
                                         std::error_code(failure, std::generic_category()).message())};
 }
 
+std::string remote_address(const StoreOptions& options) {
+  if (!options.remote.empty()) return options.remote;
+  const char* named = std::getenv("TIERCEL_REMOTE");  // NOLINT(concurrency-mt-unsafe): read at opening only
+  return named == nullptr ? "" : named;
+}
+
 // The code alone does not tell: a log of another size is a failed precondition, too.
 bool is_held(const Status& status) {
   return status.code == TIERCEL_FAILED_PRECONDITION && status.message.find("in use by ") != std::string::npos;
@@ -97,6 +105,13 @@ Result<std::shared_ptr<Store>> Store::open(const StoreOptions& options) {
   node.progress = options.progress;
   node.progress_context = options.progress_context;
   node.disk = &disk;
+  // The node would take the environment's address by itself, but not wait for the store behind it.
+  const std::string address = remote_address(options);
+  auto remote = sized<tiercel_remote_options>();
+  remote.url = address.c_str();
+  remote.wait_ready_ms =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(options.remote_wait_ns / 1'000'000, UINT32_MAX));
+  if (!address.empty()) node.remote = &remote;
   auto opened = Node::open(node);
   // Whoever only looks at the log (`tiercel disk ls`) takes no turn.
   while (!opened && is_held(opened.status()) && std::chrono::steady_clock::now() < until) {

@@ -25,6 +25,8 @@ double in_unit(BenchUnit unit, double nanoseconds, double bytes_per_operation) {
       return nanoseconds;
     case BenchUnit::kGigabytes:
       return bytes_per_operation / nanoseconds;
+    case BenchUnit::kMegabytes:
+      return 1e3 * bytes_per_operation / nanoseconds;
     case BenchUnit::kMillions:
       return 1e3 / nanoseconds;
   }
@@ -85,6 +87,12 @@ void BenchRun::progress(std::string_view what) {
   if (progress_) progress_(what);
 }
 
+void BenchRun::remark(const std::string& text) {
+  TIERCEL_CHECK(!lines_.empty());
+  std::string& note = lines_.back().note;
+  note += (note.empty() ? "" : "; ") + text;
+}
+
 Comparison BenchRun::compare(std::string_view what, std::uint64_t operations,
                              std::span<const Subject> subjects, BenchClock clock) {
   TIERCEL_CHECK(operations > 0 && !subjects.empty());
@@ -103,7 +111,7 @@ Comparison BenchRun::compare(std::string_view what, std::uint64_t operations,
       const double start = time_on(clock);
       subjects[subject].run(counted ? result.samples(subject) : discarded);
       const double end = time_on(clock);
-      if (counted) result.add(subject, end - start);
+      if (counted) result.add(subject, subjects[subject].took ? subjects[subject].took() : end - start);
     }
     discarded = Samples();
   }
@@ -112,7 +120,7 @@ Comparison BenchRun::compare(std::string_view what, std::uint64_t operations,
 
 BenchLine line_of(const Comparison& comparison, std::string name, std::size_t ours, std::size_t limit,
                   BenchUnit unit, std::string unit_name, std::uint64_t bytes) {
-  TIERCEL_CHECK(unit != BenchUnit::kGigabytes || bytes > 0);
+  TIERCEL_CHECK((unit != BenchUnit::kGigabytes && unit != BenchUnit::kMegabytes) || bytes > 0);
   const double per_operation = static_cast<double>(bytes) / static_cast<double>(comparison.operations());
   BenchLine line;
   line.name = std::move(name);

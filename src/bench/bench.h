@@ -46,6 +46,9 @@ struct Subject {
   std::string name;
   std::function<void(Samples&)> run;  // one iteration; may add the time of each operation
   std::function<void()> prepare;      // not timed, before each run; may be empty
+  // Nanoseconds that the last run took by its own word, for what runs in a process of its own; empty: the
+  // bench's clock stands around the run.
+  std::function<double()> took = {};
 };
 
 // What came of running subjects in turn; a subject is named by its position.
@@ -73,6 +76,7 @@ class Comparison final {
 enum class BenchUnit : std::uint8_t {
   kNanoseconds,  // of one operation
   kGigabytes,    // 10^9 bytes each second
+  kMegabytes,    // 10^6 bytes each second
   kMillions,     // 10^6 operations each second
 };
 
@@ -106,6 +110,7 @@ struct BenchOptions {
   std::vector<BenchModel> models;  // for benches that can take somebody's models
   std::string folder = ".";        // where benches of drives put their files, and remove them
   std::uint64_t disk_bytes = 4ULL << 30;  // of the largest of those
+  std::string remote;  // address of the store that remote measures; empty: what it starts itself
 };
 
 // Called with the bench's own words for what it does now; only for people who wait.
@@ -120,6 +125,7 @@ class BenchRun final {
   const std::vector<BenchModel>& models() const { return options_.models; }
   const std::string& folder() const { return options_.folder; }
   std::uint64_t disk_bytes() const { return options_.disk_bytes; }
+  const std::string& remote() const { return options_.remote; }
   std::uint64_t size(std::uint64_t full, std::uint64_t tiny) const { return options_.quick ? tiny : full; }
 
   // Runs all subjects in turn, in each iteration in another order, first warm and then counted ones. An
@@ -131,6 +137,8 @@ class BenchRun final {
   // Says what goes on, where a bench works long outside compare().
   void progress(std::string_view what);
   void add(BenchLine line) { lines_.push_back(std::move(line)); }
+  // To the note of the last line. Requires: there is one.
+  void remark(const std::string& text);
   const std::vector<BenchLine>& lines() const { return lines_; }
 
  private:
@@ -141,7 +149,8 @@ class BenchRun final {
 };
 
 // The line of subject `ours` against subject `limit` of a comparison: numbers, ratio, bytes, and p50 and p99
-// when it has samples. `bytes`: of one iteration; kGigabytes needs them. `unit_name` is printed.
+// when it has samples. `bytes`: of one iteration; kGigabytes and kMegabytes need them. `unit_name` is
+// printed.
 BenchLine line_of(const Comparison& comparison, std::string name, std::size_t ours, std::size_t limit,
                   BenchUnit unit, std::string unit_name, std::uint64_t bytes = 0);
 // Sets peer and ratio_to_peer of a line made from the same comparison.

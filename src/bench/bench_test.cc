@@ -85,6 +85,20 @@ TEST(Bench, ATableShowsWhatALineHasAndJsonLeavesTheRestOut) {
   EXPECT_THAT(bench_table(full, true), HasSubstr("\033[1mget"));
 }
 
+TEST(Bench, ASubjectMaySayItselfWhatItTook) {
+  BenchRun run({.warm = 1, .counted = 3, .least_seconds = 0});
+  double took = 0;
+  const Subject subjects[] = {{"a", [&](Samples&) { took += 100; }, {}, [&] { return took; }}};
+  const Comparison result = run.compare("one", 10, subjects);
+  EXPECT_DOUBLE_EQ(result.nanoseconds(0), 30);  // of 200, 300 and 400 for ten operations
+  const BenchLine line = line_of(result, "n", 0, 0, BenchUnit::kMegabytes, "MB/s", 100);
+  EXPECT_NEAR(line.ours, 1000.0 * 10 / 30, 1e-9);
+  run.add(line);
+  run.remark("first");
+  run.remark("second");
+  EXPECT_EQ(run.lines()[0].note, "first; second");
+}
+
 void expect_good(const Bench& bench, const BenchLine& line) {
   SCOPED_TRACE(std::string(bench.name) + ": " + line.name);
   EXPECT_FALSE(line.name.empty() || line.unit.empty());
@@ -104,7 +118,8 @@ TEST(Bench, EveryOneRunsAndSaysWhatItMeasured) {
   for (const Bench& bench : benches()) {
     EXPECT_TRUE(names.insert(std::string(bench.name)).second) << bench.name << " is there twice";
     EXPECT_EQ(find_bench(bench.name)->run, bench.run);
-    BenchRun run({.quick = true});
+    // A store that needs no server; with one: tests/cli_bench.py.
+    BenchRun run({.quick = true, .remote = "memory:"});
     const Status status = bench.run(run);
     ASSERT_TRUE(status.ok()) << bench.name << ": " << status.message;
     EXPECT_FALSE(run.lines().empty()) << bench.name;

@@ -15,6 +15,8 @@ std::span<const Bench> benches() {
       {"crc", "CRC-32C of memory, alone and while copying, against memcpy", crc_bench},
       {"arena", "opening an arena, all of it touched, against memset; mapping it once more", arena_bench},
       {"disk", "a drive through the disk tier's engine and log, against a bare io_uring loop", disk_bench},
+      {"remote", "a store on other machines through its connector, against its bare client; time to a miss",
+       remote_bench},
   };
   return kBenches;
 }

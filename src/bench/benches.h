@@ -31,5 +31,6 @@ Status crc_bench(BenchRun& run);
 Status arena_bench(BenchRun& run);
 Status copy_bench(BenchRun& run);
 Status disk_bench(BenchRun& run);
+Status remote_bench(BenchRun& run);
 
 }  // namespace tiercel

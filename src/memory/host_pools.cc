@@ -1,5 +1,6 @@
 #include "memory/host_pools.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -47,6 +48,11 @@ Status HostPoolGroupBuilder::try_pools(const std::vector<HostPoolRequest>& reque
   // real number of pages, where that is known already.
   HostPoolPlanOptions one = options_.plan;
   if (one.kind != MemoryKind::kExternal) one.capacity = PagesCapacity{1};
+  if (auto* pages = std::get_if<PagesCapacity>(&one.capacity))  // may name pools that are still to come
+    std::erase_if(pages->pools, [&](const auto& named) {
+      return std::none_of(requests.begin(), requests.end(),
+                          [&](const HostPoolRequest& each) { return each.shape.name == named.first; });
+    });
   const Result<HostPoolPlan> plan = plan_host_pools(requests, one);
   return plan ? Status{} : plan.error();
 }

@@ -34,7 +34,9 @@ AuditResidence laid_open(const Residence& set, const Space& space) {
   out.page_below = set.page_below;
   out.from_disk = set.from_disk;
   out.reading = set.reading;
-  out.writing = set.disk == DiskState::kWriting || set.remote == DiskState::kWriting;
+  out.from_remote = set.from_remote;
+  out.writing = set.disk == DiskState::kWriting;
+  out.storing = set.remote == DiskState::kWriting;
   return out;
 }
 

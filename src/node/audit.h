@@ -91,10 +91,12 @@ struct AuditResidence {
   std::uint32_t copies = 0;  // queued or running, that use its slots
   SessionId session;         // who is charged while it is written or quarantined
   bool page_visible = false;
-  bool page_below = false;  // staged, and found with its page, which the disk has and the host tier has not
-  bool from_disk = false;   // its bytes come from there
-  bool reading = false;     // now
-  bool writing = false;     // the disk still writes from it
+  bool page_below = false;   // staged, and found with its page, which the disk has and the host tier has not
+  bool from_disk = false;    // its bytes come from there
+  bool reading = false;      // now
+  bool from_remote = false;  // what was or is read came from the remote tier
+  bool writing = false;      // the disk still writes from it
+  bool storing = false;      // the remote tier does
 };
 struct AuditTicket {
   TicketId ticket;

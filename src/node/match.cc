@@ -211,7 +211,12 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
 
   so_far.possible = possible;
   so_far.forced = forced;
-  const std::vector<PageView> views = missed_views(ticket, so_far);
+  std::vector<PageView> views = missed_views(ticket, so_far);
+  // Pages that are there lack a snapshot or a window: whether the store has it, it has not said.
+  for (std::uint64_t page = std::max(view.length, query.first_page); ticket.unanswered && page < rule.gap;
+       ++page)
+    if (PageView& at = views[page - query.first_page]; (at.resident || at.held) && !at.forced)
+      at.forced = ticket.unanswered;
   const std::uint64_t end = query.first_page + found.size();
   const std::uint64_t end_tokens = end * page_tokens;
   const std::uint64_t tail = query.prompt_tokens > end_tokens ? query.prompt_tokens - end_tokens : 0;

@@ -82,6 +82,7 @@ bool Node::State::plan_promotion(Ticket& ticket, Promotion& promotion) {
   const std::uint64_t first = ticket.view.first_page;
   std::vector<Presence> lower = below_presence(ticket.ns, first, ticket.keys, request);
   if (lower.empty() || lower_down()) return false;
+  const std::vector<Presence> disk = lower_presence(ticket.ns, first, ticket.keys, request);
   std::vector<Page*> found(ticket.keys.size());
   pages.find_chain(current_space(space_of(ticket.ns)), first, ticket.keys, found);
   std::vector<Presence> here(found.size()), all(found.size());
@@ -114,7 +115,7 @@ bool Node::State::plan_promotion(Ticket& ticket, Promotion& promotion) {
       if (cls.is_state() ? length == held : page < held) continue;
       if (!needs(cls, length, page) && !cls.optional()) continue;
       if ((here[page - first] & bit) != 0 || (lower[page - first] & bit) == 0) continue;
-      promotion.to_start.push_back({page, cls.id});
+      promotion.to_start.push_back({page, cls.id, !disk.empty() && (disk[page - first] & bit) != 0});
       promotion.wanted.insert(page);
     }
   ++promotion.attempts;
@@ -256,7 +257,7 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
     return Start::kLost;
   };
   const bool chain_known = ticket.view.first_page == 0;
-  const Source source = source_of(ns, key, item.cls, chain_known);
+  const Source source = source_of(ns, key, item, chain_known);
   if (source == Source::kDown) return lost(Reason::kTierDown);
   if (source == Source::kLater) return Start::kLater;
   if (source == Source::kNone) return lost(Reason::kEvicted);
@@ -297,7 +298,7 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
   if (!submit_read(set, source, chain_known)) {
     set.reading = false;
     abort_residence(set.id, Ending::kAborted);
-    const Source again = source_of(ns, key, item.cls, chain_known);
+    const Source again = source_of(ns, key, item, chain_known);
     if (again == Source::kDown) return lost(Reason::kTierDown);
     return again == Source::kNone || source == Source::kRemote ? lost(Reason::kEvicted) : Start::kLater;
   }
@@ -311,12 +312,13 @@ Node::State::Start Node::State::start_read(Ticket& ticket, Promotion& promotion,
 }
 
 // The disk first: it is nearer.
-Node::State::Source Node::State::source_of(const Namespace& ns, const Key& key, ClassId cls,
+Node::State::Source Node::State::source_of(const Namespace& ns, const Key& key, const PromotionItem& item,
                                            bool chain_known) const {
-  const bool disk = on_disk(ns.disk);
-  if (disk && world.disk->can_read() && world.disk->find(disk_name(ns, key, cls), chain_known))
+  const bool disk = on_disk(ns.disk) && (item.on_disk || TIERCEL_FAULT(remote_page_read_from_disk));
+  if (disk && world.disk->can_read() && world.disk->find(disk_name(ns, key, item.cls), chain_known))
     return Source::kDisk;
-  if (remote_has(ns, key, cls)) return Source::kRemote;
+  if (remote_has(ns, key, item.cls)) return Source::kRemote;
+  if (!disk && world.remote != nullptr && world.remote->down()) return Source::kDown;
   if (!disk || world.disk->can_read()) return Source::kNone;
   return world.disk->down() ? Source::kDown : Source::kLater;
 }
@@ -371,6 +373,9 @@ void Node::State::lose_removed(Ticket& ticket, Promotion& promotion) {
     return;
   const std::uint64_t first = ticket.view.first_page;
   const std::vector<Presence> lower = below_presence(ticket.ns, first, ticket.keys, nullptr);
+  const std::vector<Presence> disk = lower_presence(ticket.ns, first, ticket.keys, nullptr);
+  for (PromotionItem& item : promotion.to_start)
+    item.on_disk = !disk.empty() && (disk[item.page - first] >> item.cls.value() & 1) != 0;
   std::erase_if(promotion.to_start, [&](const PromotionItem& item) {
     const bool there = !lower.empty() && (lower[item.page - first] >> item.cls.value() & 1) != 0;
     if (!there) lose_item(ticket, promotion, item, Reason::kRemoved);
@@ -533,7 +538,8 @@ std::size_t Node::State::settle_promotions() {
   std::size_t ended = 0;
   while (!promotion_deadlines.empty() && promotion_deadlines.begin()->first <= now()) {
     const TicketId id = promotion_deadlines.begin()->second;
-    if (!promotions.contains(id) || TIERCEL_FAULT(promotion_never_ends)) {
+    if (!promotions.contains(id) || TIERCEL_FAULT(promotion_never_ends) ||
+        (promotions.at(id).asking && TIERCEL_FAULT(remote_lookup_never_ends))) {
       promotion_deadlines.erase(promotion_deadlines.begin());
       continue;
     }
@@ -554,7 +560,8 @@ std::size_t Node::State::settle_promotions() {
     if (promotion.asking || !promotion.to_start.empty() || !promotion.waits_for.empty()) continue;
     // Something did not come: perhaps a shorter length can be had.
     Ticket& ticket = tickets.at(id);
-    if (promotion.failed && promotion.attempts < kAttemptsMax && plan_promotion(ticket, promotion)) continue;
+    const bool again = promotion.failed && promotion.attempts < kAttemptsMax;
+    if (again && (ask_remote(ticket, promotion) || plan_promotion(ticket, promotion))) continue;
     ready.push_back(id);
   }
   for (const TicketId id : ready) {

@@ -34,6 +34,7 @@ enum class DiskState : std::uint8_t {
 struct PromotionItem {
   std::uint64_t page = 0;  // number in the chain
   ClassId cls;
+  bool on_disk = false;  // the disk gives it by its chain: what was removed above it counts
 };
 
 // A match or prefetch that waits for the disk. Its ticket has keys and leases: on what was there when it
@@ -53,6 +54,7 @@ struct Promotion {
   std::optional<RemoteLookupId>
       asking;                           // the remote tier is asked: nothing is planned before it has answered
   std::set<std::uint64_t> from_remote;  // pages, of those that were brought
+  std::uint32_t asks = 0;               // that were made: what was lost lets a shorter prefix be asked for
   std::uint32_t attempts = 0;           // plans made: a failure makes another one, a few times
   bool failed = false;                  // something of the current plan did not come
   std::deque<PromotionItem> to_start;   // in prefix order

@@ -6,11 +6,14 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/fault.h"
 #include "node/state.h"
 
 namespace tiercel {
 
 namespace {
+
+constexpr std::uint32_t kAsksMax = 4;  // of one match
 
 Reason reason_of(const Status& status) {
   switch (status.code) {
@@ -90,7 +93,7 @@ bool Node::State::remote_has(const Namespace& ns, const Key& key, ClassId cls) c
 // False: nothing to wait for; what is not known is not there, or `unanswered` says why nobody could ask.
 bool Node::State::ask_remote(Ticket& ticket, Promotion& promotion) {
   const Namespace& ns = space_of(ticket.ns);
-  if (world.remote == nullptr || options.off || retired(ns)) return false;
+  if (world.remote == nullptr || options.off || retired(ns) || promotion.asks == kAsksMax) return false;
   const MatchQuery query = query_of(ticket, promotion);
   const Request* request =
       ticket.request == RequestId{} ? nullptr : request_of(ticket.request, ticket.session);
@@ -115,7 +118,9 @@ bool Node::State::ask_remote(Ticket& ticket, Promotion& promotion) {
       std::span(ticket.keys).first(std::min<std::uint64_t>(ticket.keys.size(), rule.limit_pages - first));
   question.have = std::span(have).first(question.keys.size());
   promotion.asking = world.remote->look_up(question);
-  if (!promotion.asking && world.remote->down()) ticket.unanswered = Reason::kTierDown;
+  promotion.asks += promotion.asking ? 1 : 0;
+  if (!promotion.asking && world.remote->down() && !TIERCEL_FAULT(remote_down_unsaid))
+    ticket.unanswered = Reason::kTierDown;
   return promotion.asking.has_value();
 }
 
@@ -124,7 +129,7 @@ void Node::State::looked_up(RemoteLookupId lookup, const Status& status) {
     if (promotion.asking != lookup) continue;
     promotion.asking.reset();
     Ticket& ticket = tickets.at(id);
-    if (!status.ok()) ticket.unanswered = reason_of(status);
+    if (!status.ok() || TIERCEL_FAULT(remote_miss_called_down)) ticket.unanswered = reason_of(status);
     plan_promotion(ticket, promotion);
     return;
   }
@@ -145,7 +150,7 @@ void Node::State::offer_remote(Residence& set) {
   switch (answer.verdict) {
     case RemoteVerdict::kAccepted:
       set.remote = DiskState::kWriting;
-      ++set.copies;
+      if (!TIERCEL_FAULT(remote_frees_source_early)) ++set.copies;
       remote_appends.emplace(answer.append, set.id);
       stats.remote_writing_bytes += set.payload_bytes;
       return;
@@ -179,7 +184,7 @@ void Node::State::offer_waiting_remote() {
 }
 
 void Node::State::remote_offer_ended(Residence& set, bool written) {
-  --set.copies;
+  if (set.copies != 0) --set.copies;
   stats.remote_writing_bytes -= set.payload_bytes;
   set.remote = written ? DiskState::kThere : DiskState::kUnknown;
   set.remote_mark = space_of(set.ns).remote_mark();
@@ -229,13 +234,13 @@ std::size_t Node::State::remote_events() {
 
 // Pages are removed there with their whole namespace (decision 0011).
 void Node::State::clear_remote(Namespace& ns) {
-  if (world.remote == nullptr) return;
+  if (world.remote == nullptr || TIERCEL_FAULT(clear_forgets_remote)) return;
   ++ns.remote_clears;
   world.remote->clear(ns.remote);
 }
 
 void Node::State::clear_remote(Form& form) {
-  if (world.remote == nullptr) return;
+  if (world.remote == nullptr || TIERCEL_FAULT(clear_forgets_remote)) return;
   ++form.remote_clears;
   world.remote->clear_form(form.form->fingerprint);
 }

@@ -136,6 +136,29 @@ TEST(NodeRemote, AHungStoreIsAMissByTheDeadlineAndItsReason) {
   bed.expect_served(second, keys, 4);
 }
 
+// The pages were found, and of the snapshot that makes them a hit the store said nothing: it is not missing.
+TEST(NodeRemote, WhatHangsAfterItsFirstAnswersIsTooLateNotMissing) {
+  RemoteBed bed(hybrid_model());
+  auto& first = bed.machine();
+  const std::vector<Key> keys = first.world->keys(4);
+  first.world->store_pages(keys, {{4}});
+  bed.settle(first);
+  auto& second = bed.machine();
+  MatchQuery query = bed.query(second, keys);
+  query.deadline = std::chrono::milliseconds(300);
+  const std::uint64_t batches = second.tier->stats().batches;
+  const TicketId ticket = second.node().match(query).value();
+  while (second.tier->stats().batches < batches + 2) {
+    second.node().poll();
+    second.tier->wait(std::chrono::microseconds(10));
+  }
+  second.store->hang(true);
+  bed.settle(second, std::chrono::seconds(1));
+  ASSERT_FALSE(second.world->view(ticket).pending);
+  EXPECT_EQ(missed_for(second.world->view(ticket), Reason::kTooLate), 4U);
+  EXPECT_EQ(missed_for(second.world->view(ticket), Reason::kStateMissing), 0U);
+}
+
 TEST(NodeRemote, ADeadStoreIsTierDownAtOnceAndHealsByItself) {
   RemoteBed bed;
   auto& first = bed.machine();

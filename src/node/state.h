@@ -543,7 +543,7 @@ struct Node::State {
   void pump_promotions();
   enum class Start : std::uint8_t { kDone, kLost, kLater };
   enum class Source : std::uint8_t { kNone, kDisk, kRemote, kLater, kDown };
-  Source source_of(const Namespace& ns, const Key& key, ClassId cls, bool chain_known) const;
+  Source source_of(const Namespace& ns, const Key& key, const PromotionItem& item, bool chain_known) const;
   bool submit_read(Residence& set, Source source, bool chain_known);
   bool waits_for_disk(const Promotion& promotion) const;
   Start start_item(Ticket& ticket, Promotion& promotion, const PromotionItem& item);

@@ -364,7 +364,7 @@ TEST_F(ConnectorProcessTest, CloseEndsBatchesAndAProcessThatDoesNotListen) {
 
 TEST_F(ConnectorProcessTest, AProcessThatListensEndsByTheEndOfItsInput) {
   open_ready();
-  store_->close(kStorePatience);
+  store_->close(store_patience);
   EXPECT_EQ(store_->health().pid, 0U);
   EXPECT_EQ(store_->health().kills, 0U);
 }

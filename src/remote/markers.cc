@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/fault.h"
 #include "remote/tier_state.h"
 
 namespace tiercel {
@@ -33,7 +34,7 @@ void RemoteTier::State::refresh_current() {
     if (form.number && own.number && !form.clearing && !own.clearing)
       current =
           remote::object_space(space.name.root, space.name.form->fingerprint, *form.number, *own.number);
-    if (current == space.current) continue;
+    if (current == space.current || (space.current && TIERCEL_FAULT(remote_serves_cleared))) continue;
     space.current = current;
     known.forget_space(space.id);
   }
@@ -149,8 +150,8 @@ void RemoteTier::State::ask_marker(std::size_t index) {
         const auto number = remote::parse_marker({exchange_at(at), remote::kMarkerBytes});
         if (number)
           marker_seen(index, *number);
-        else if (number.error().code == Code::kDataCorrupt)
-          marker.replace = true;
+        else
+          marker.replace = true;  // damaged: other versions have other names
       });
   if (started)
     markers[index].asking = true;

@@ -78,8 +78,9 @@ struct PosixStore::Shared {
     return static_cast<std::size_t>(std::ranges::count(gone, true)) >= threads.size();
   }
   std::size_t stuck() const TIERCEL_REQUIRES(mutex) {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(busy_with, [](const auto& batch) { return batch && batch->ended; }));
+    return static_cast<std::size_t>(std::ranges::count_if(busy_with, [](const auto& batch) {
+      return batch && batch->ended && batch->left > 0;  // not one that it was just done with
+    }));
   }
 };
 

@@ -410,6 +410,18 @@ TEST_F(PosixStoreTest, AFileSystemThatHangsCostsTheDeadlineAndNothingElse) {
     ASSERT_EQ(store_->exchange()[i], std::byte{0xEE}) << "memory of a batch that has ended was touched";
 }
 
+// A thread that was just done with a batch's last item has not hung.
+TEST_F(PosixStoreTest, AStoreWhoseThreadsAreDoneIsReadyAtOnce) {
+  auto opened =
+      PosixStore::open({.folder = folder_.path() + "/one", .threads = 1, .exchange_bytes = 1U << 20}, clock_);
+  ASSERT_TRUE(opened) << opened.error().to_string();
+  StoreBed bed(**opened, clock_);
+  for (int i = 0; i < 3000; ++i) {
+    ASSERT_EQ(bed.run(RemoteVerb::kExists, {{"a", {}}}), "absent");
+    ASSERT_TRUE((*opened)->health().ready) << i << ": " << (*opened)->health().why_not;
+  }
+}
+
 TEST_F(PosixStoreTest, ACancelOfWhatHangsEndsIt) {
   calls_.hold();
   const auto read = start(RemoteVerb::kGet, {item("a", 0, kPage), item("no", 0, 1)});
@@ -433,7 +445,7 @@ TEST_F(PosixStoreTest, ClosesWhileItsFileSystemHangs) {
   EXPECT_EQ(outcomes_text(bed_->end_of(id)), "cancelled");
   EXPECT_TRUE(bed_->quiet(id));
   calls_.let_go();
-  store_->close(kStorePatience);
+  store_->close(store_patience);
 }
 
 TEST_F(PosixStoreTest, ItemsInTimeKeepTheirResultsWhenTheRestIsLate) {

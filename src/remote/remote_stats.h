@@ -17,7 +17,8 @@ struct RemoteStats {
   std::uint64_t objects_written = 0, object_bytes_written = 0;
   std::uint64_t batches = 0, batches_late = 0, batches_failed = 0;
   std::uint64_t damaged_objects = 0, removed_objects = 0;
-  std::uint64_t trips = 0;  // how often the tier went down
+  std::uint64_t mixed_objects = 0;  // of the damaged ones: their shards were not stored together
+  std::uint64_t trips = 0;          // how often the tier went down
   std::uint64_t clears = 0, markers_made = 0;
   bool down = false;
   std::uint64_t exchange_bytes = 0, exchange_used_bytes = 0;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/fault.h"
 #include "remote/tier_state.h"
 
 namespace tiercel {
@@ -80,6 +81,8 @@ RemoteTier::State::State(const RemoteTierOptions& tier_options, RemoteStore& tie
       copies_done(std::make_shared<remote::CopiesDone>()),
       retry_wait(tier_options.retry_after) {
   stats.exchange_bytes = exchange.size_bytes();
+  constexpr std::uint64_t kSlowStart = 16;
+  read_window = std::max<std::uint64_t>(options.batch_bytes_max / kSlowStart, 1);
 }
 
 // By counting under a seed that no other node has.
@@ -137,7 +140,7 @@ void RemoteTier::State::end_batch(const RemoteEvent& done) {
   areas_kept = false;
   batch.then(done.results);
   if (areas_kept) return;
-  if (done.quiet) {
+  if (done.quiet || TIERCEL_FAULT(remote_area_reused_before_quiet)) {
     for (const Area& area : batch.areas) exchange.give_back(area);
     return;
   }

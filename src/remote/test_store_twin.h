@@ -25,12 +25,14 @@ struct TwinNature {
   std::uint32_t batches_max = 64;
   std::uint64_t objects_bytes_max = UINT64_MAX;  // more is refused: no_room
   Duration latency_max = std::chrono::milliseconds(2);
-  double slow = 0;  // batches that take up to slow_max
+  std::uint64_t bytes_per_second = 0;  // of the link, which gets and puts share; 0: no limit
+  double slow = 0;                     // batches that take up to slow_max
   Duration slow_max = std::chrono::milliseconds(1500);
   double item_failed = 0;    // an item fails by itself
   double batch_down = 0;     // a batch fails as a whole
   double forgets = 0;        // at each put, another object goes
   double damages = 0;        // at each get, a byte of what is delivered is wrong
+  double misreads = 0;       // a get brings another object of this size: the same page's from before a clear
   double sizes_unknown = 0;  // exists answers without a size
   double tears_late = 0;     // a late get writes nonsense into its memory before it is quiet
 };
@@ -56,7 +58,17 @@ class StoreTwin final : public RemoteStore {
         later(clock_.now(),
               Duration(static_cast<std::int64_t>(prng_.below(
                   static_cast<std::uint64_t>((slow ? nature_.slow_max : nature_.latency_max).count()) + 1))));
+    if (nature_.bytes_per_second != 0) {
+      std::uint64_t bytes = 0;
+      for (const RemoteItem& item : batch.items)
+        for (const RemotePiece& piece : item.pieces) bytes += piece.length;
+      link_free_ =
+          later(std::max(link_free_, clock_.now()),
+                Duration(static_cast<std::int64_t>(bytes * 1'000'000'000 / nature_.bytes_per_second)));
+      running.ends = std::max(running.ends, link_free_);
+    }
     running.fails = prng_.chance(nature_.batch_down);
+    note_reuse(batch);
     ++batches;
     for (const RemoteItem& item : batch.items)
       names_asked += batch.verb == RemoteVerb::kExists && !item.name.empty();
@@ -81,6 +93,7 @@ class StoreTwin final : public RemoteStore {
         events.push_back(end(running));
       } else if (!running.told && late) {
         RemoteEvent event{RemoteEvent::Kind::kDone, running.id, over, {}};
+        ++late_batches;
         event.results.assign(running.batch.items.size(), RemoteResult{RemoteOutcome::kLate, 0});
         if (over && prng_.chance(0.5)) land(running);
         events.push_back(event);
@@ -124,6 +137,12 @@ class StoreTwin final : public RemoteStore {
     health.ready = ready();
     if (!health.ready) health.why_not = "the test's store was killed";
     health.batches_in_flight = running_.size();
+    for (const Running& running : running_) {
+      if (!running.told) continue;
+      ++health.unquiet_batches;
+      for (const RemoteItem& item : running.batch.items)
+        for (const RemotePiece& piece : item.pieces) health.unquiet_bytes += piece.length;
+    }
     return health;
   }
   std::byte* exchange() override { return exchange_.data(); }
@@ -135,9 +154,12 @@ class StoreTwin final : public RemoteStore {
 
   // -- trouble ----
   void hang(bool hung) { hung_ = hung; }  // nothing ends but by its deadline
-  // All that is under way is down and quiet at once; nothing is taken until revive().
+  bool hung() const { return hung_; }
+  // All that is under way is down and quiet at once, some of it done; nothing is taken until revive().
   void kill() {
     for (Running& running : running_) {
+      const bool writes = running.batch.verb != RemoteVerb::kGet && running.batch.verb != RemoteVerb::kExists;
+      if (writes && prng_.chance(0.3)) land(running);
       if (running.told)
         ended_.push_back({RemoteEvent::Kind::kQuiet, running.id, true, {}});
       else
@@ -152,13 +174,18 @@ class StoreTwin final : public RemoteStore {
   void revive() { dead_ = false; }
   void calm() {
     nature_.slow = nature_.item_failed = nature_.batch_down = nature_.forgets = nature_.damages = 0;
-    nature_.tears_late = 0;
+    nature_.tears_late = nature_.misreads = 0;
     dead_ = hung_ = false;
   }
   TwinNature& nature() { return nature_; }
   std::size_t under_way() const { return running_.size(); }
 
+  // Memory was given to a batch that an earlier one may still touch.
+  const std::optional<std::string>& misuse() const { return misuse_; }
+
   std::uint64_t batches = 0, names_asked = 0, gets = 0, puts = 0;
+  std::uint64_t late_batches = 0, misread = 0, full = 0;
+  std::vector<std::string> recent = std::vector<std::string>(32);  // names of objects that were put last
 
  private:
   struct Running {
@@ -170,6 +197,30 @@ class StoreTwin final : public RemoteStore {
   };
 
   bool ready() const { return !dead_ && !closed_; }
+
+  void note_reuse(const RemoteBatch& batch) {
+    const auto meet = [](const RemotePiece& a, const RemotePiece& b) {
+      return a.offset < b.offset + b.length && b.offset < a.offset + a.length;
+    };
+    for (const Running& running : running_)
+      for (const RemoteItem& old : running.batch.items)
+        for (const RemotePiece& held : old.pieces)
+          for (const RemoteItem& item : batch.items)
+            for (const RemotePiece& piece : item.pieces)
+              if (meet(held, piece))
+                misuse_ = fmt::format("the bytes at {} of the exchange are given to two batches, and {}",
+                                      piece.offset, running.told ? "one is late" : "both run");
+  }
+
+  // An object of this size of the same page, bundle and shard, under another space's name.
+  TwinObjects::const_iterator another(const std::string& name, std::size_t size) {
+    const std::size_t after = name.find('.', name.find('.') + 1);
+    if (after == std::string::npos || !prng_.chance(nature_.misreads)) return objects_.end();
+    return std::find_if(objects_.begin(), objects_.end(), [&](const auto& each) {
+      return each.first != name && each.second.size() == size && each.first.size() == name.size() &&
+             each.first.compare(after, std::string::npos, name, after) == 0;
+    });
+  }
 
   Status check(RemoteVerb verb, const RemoteItem& item) const {
     const bool pieces = verb != RemoteVerb::kExists && verb != RemoteVerb::kRemove;
@@ -232,11 +283,15 @@ class StoreTwin final : public RemoteStore {
 
   RemoteResult get(const RemoteItem& item) {
     ++gets;
-    const auto at = objects_.find(item.name);
+    TwinObjects::const_iterator at = objects_.find(item.name);
     if (at == objects_.end()) return {RemoteOutcome::kAbsent, 0};
     std::uint64_t wanted = 0;
     for (const RemotePiece& piece : item.pieces) wanted += piece.length;
     if (wanted != at->second.size()) return {RemoteOutcome::kWrongSize, 0};
+    if (const auto other = another(item.name, wanted); other != objects_.end()) {
+      at = other;
+      ++misread;
+    }
     std::uint64_t position = 0;
     for (const RemotePiece& piece : item.pieces) {
       std::memcpy(exchange_.data() + piece.offset, at->second.data() + position,
@@ -259,13 +314,17 @@ class StoreTwin final : public RemoteStore {
     std::uint64_t held = 0;
     if (nature_.objects_bytes_max != UINT64_MAX)
       for (const auto& [name, object] : objects_) held += object.size();
-    if (held + bytes.size() > nature_.objects_bytes_max) return {RemoteOutcome::kNoRoom, 0};
+    if (held + bytes.size() > nature_.objects_bytes_max) {
+      ++full;
+      return {RemoteOutcome::kNoRoom, 0};
+    }
     if (!objects_.empty() && prng_.chance(nature_.forgets)) {
       auto victim = objects_.begin();
       std::advance(victim, static_cast<std::ptrdiff_t>(prng_.below(objects_.size())));
       objects_.erase(victim);
     }
     objects_.insert_or_assign(item.name, std::move(bytes));
+    recent[puts % recent.size()] = item.name;
     return {RemoteOutcome::kOk, 0};
   }
 
@@ -276,7 +335,9 @@ class StoreTwin final : public RemoteStore {
   std::vector<std::byte> exchange_;
   std::vector<Running> running_;
   std::vector<RemoteEvent> ended_;
+  Time link_free_{0};
   std::uint64_t last_id_ = 0;
+  std::optional<std::string> misuse_;
   bool hung_ = false, dead_ = false, closed_ = false;
 };
 

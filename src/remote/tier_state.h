@@ -157,6 +157,7 @@ struct RemoteTier::State {
   std::list<remote::ObjectRead> to_read;      // wait for the exchange or a batch
   std::list<remote::ObjectRead> now_reading;  // in a batch or being copied out
   std::uint32_t read_batches = 0;
+  std::uint64_t read_window = 0, reading_bytes = 0;  // most under way together, by what has been seen; now
 
   std::unordered_map<remote::PageBundle, remote::PageWrite, remote::HashPage> gathering;
   std::deque<remote::PageBundle> gathering_order;  // oldest first; entries that are gone are passed over
@@ -240,6 +241,7 @@ struct RemoteTier::State {
 
   // -- reading.cc --
   std::size_t pump_reads();
+  void learn_speed(std::uint64_t bytes, Duration took, bool late);
   bool place_read(remote::ObjectRead& object);
   bool start_reads(std::list<remote::ObjectRead> objects);
   void objects_read(std::vector<std::list<remote::ObjectRead>::iterator> objects,

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/fault.h"
 #include "remote/tier_state.h"
 
 namespace tiercel {
@@ -130,6 +131,13 @@ std::size_t RemoteTier::State::form_objects() {
     if (at == gathering.end()) continue;
     const remote::TierSpace& space = space_of(name.space);
     const Bundle& bundle = space.objects.bundles[name.bundle.value()];
+    if (TIERCEL_FAULT(remote_write_outlives_clear)) {
+      if (!space.current) {
+        gathering_order.push_back(name);
+        continue;
+      }
+      at->second.space = *space.current;
+    }
     const bool current = space.current == at->second.space;
     const bool waited =
         flush || !current || at->second.since + options.gather_for <= now() || bundle.run_pages == 1;
@@ -279,7 +287,7 @@ void RemoteTier::State::end_write(std::list<ObjectWrite>::iterator object,
 }
 
 void RemoteTier::State::lose_page(const PageWrite& page, const Status& status) {
-  stats.queued_bytes -= page.bytes;
+  if (!TIERCEL_FAULT(remote_budget_forgotten)) stats.queued_bytes -= page.bytes;
   for (const auto& [append, entry] : page.sets) {
     ++stats.writes_failed;
     RemoteTierEvent event;

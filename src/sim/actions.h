@@ -49,9 +49,10 @@ void fire_all_events(Scene& scene);
 // -- control --
 void remove_page(Scene& scene);
 void remove_leaf(Scene& scene);
-void remove_awaited(Scene& scene);  // a page that a match waits for; over a disk
+void remove_awaited(Scene& scene);  // a page that a match waits for; over a lower tier
 void replace_page(Scene& scene);
 void clear_pages(Scene& scene);
+void clear_storing(Scene& scene);  // a namespace of which something is on its way to a store
 void clear_form(Scene& scene, const Model& model);
 void next_epoch(Scene& scene);
 void pin_pages(Scene& scene);

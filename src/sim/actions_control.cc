@@ -6,7 +6,9 @@
 
 #include "base/check.h"
 #include "sim/actions.h"
+#include "sim/scene_below.h"
 #include "sim/scene_disk.h"
+#include "sim/scene_remote.h"
 
 namespace tiercel::sim {
 namespace {
@@ -51,10 +53,11 @@ std::set<PageId> tree_of(const Scene& scene, const PageId& top) {
   return tree;
 }
 
-// Pages below `top` of which only the disk has anything: it knows the whole of a chain.
-std::vector<PageId> tree_on_disk(const Scene& scene, const PageId& top) {
+// Pages below `top` of which only lower tiers have anything: the disk knows the whole of a chain, and what a
+// store has goes with its namespace.
+std::vector<PageId> tree_below(const Scene& scene, const PageId& top) {
   std::vector<PageId> tree;
-  if (scene.disk == nullptr) return tree;
+  if (scene.below == nullptr) return tree;
   std::set<PageId> in_memory;
   for (const AuditResidence& each : scene.view.before.residences)
     if (each.state != ResidenceState::kHidden) in_memory.insert({each.ns, each.key});
@@ -70,10 +73,16 @@ std::vector<PageId> tree_on_disk(const Scene& scene, const PageId& top) {
   return tree;
 }
 
-// Without a disk there is nothing that could fail.
+// Without a lower tier there is nothing that could fail. A store is asked again as long as the node lives.
 void note_record(Scene& scene, const Status& status) {
   if (status.ok()) return;
-  TIERCEL_CHECK(scene.disk != nullptr && status.code == Code::kUnavailable);
+  TIERCEL_CHECK(scene.below != nullptr && status.code == Code::kUnavailable);
+  if (status.message.find("the remote store") != std::string::npos) {
+    TIERCEL_CHECK(scene.remote != nullptr && scene.remote->tier->clearing());
+    scene.coverage.hit("remote_clear_unconfirmed");
+    return;
+  }
+  TIERCEL_CHECK(scene.disk != nullptr);
   scene.disk->unrecorded = true;
   scene.coverage.hit("node_removal_unrecorded");
 }
@@ -89,7 +98,7 @@ void clear_space(Scene& scene, const Space& space) {
 
 void remove_tree(Scene& scene, const PageId& top) {
   std::set<PageId> tree = tree_of(scene, top);
-  for (const PageId& page : tree_on_disk(scene, top)) tree.insert(page);
+  for (const PageId& page : tree_below(scene, top)) tree.insert(page);
   for (const PageId& page : tree) scene.view.note += to_hex(page.key).substr(0, 6) + " ";
   note_record(scene, scene.node->remove(top.ns, std::span(&top.key, 1)));
   for (const PageId& page : tree) {
@@ -131,8 +140,8 @@ void remove_page(Scene& scene) {
 }
 
 void remove_awaited(Scene& scene) {
-  const auto& matches = scene.disk->matches;
-  if (matches.empty() || scene.scenario.disk->nature.lies()) return;
+  const auto& matches = scene.below->matches;
+  if (matches.empty() || (scene.disk != nullptr && scene.scenario.disk->nature.lies())) return;
   const auto at = std::next(matches.begin(), static_cast<std::ptrdiff_t>(scene.prng.below(matches.size())));
   const SimTicket& ticket = *at->second.ticket;
   if (ticket.keys.empty()) return;
@@ -196,6 +205,18 @@ void clear_pages(Scene& scene) {
   else
     note_record(scene, scene.node->invalidate(space.id));
   clear_space(scene, space);
+}
+
+void clear_storing(Scene& scene) {
+  if (!scene.scenario.remote->clears) return;
+  for (const AuditResidence& each : scene.view.before.residences) {
+    if (!each.storing) continue;
+    const Space& space = scene.spaces[scene.space_of.at(each.ns)];
+    ++scene.disturbances;
+    scene.coverage.hit("remote_cleared_while_storing");
+    note_record(scene, scene.node->clear(space.id));
+    return clear_space(scene, space);
+  }
 }
 
 void next_epoch(Scene& scene) {

@@ -7,7 +7,9 @@
 
 #include "base/check.h"
 #include "sim/actions.h"
+#include "sim/scene_below.h"
 #include "sim/scene_disk.h"
+#include "sim/scene_remote.h"
 
 namespace tiercel::sim {
 namespace {
@@ -21,13 +23,12 @@ void shuffle(Prng& prng, std::vector<T>& items) {
 std::uint64_t phase(const Scene& scene) { return scene.view.step / kPhaseSteps; }
 
 std::vector<std::size_t> walk(Scene& scene, std::size_t space) {
-  constexpr std::size_t kBranches = 3;
   std::vector<std::size_t> path;
   const std::uint64_t pages = scene.prng.between(1, scene.scenario.prompt_pages_max);
   std::optional<std::size_t> at;
   while (path.size() < pages) {
     const std::size_t known = at ? scene.prompts[*at].next.size() : scene.spaces[space].first_pages.size();
-    const bool again = known == kBranches || (known != 0 && scene.prng.chance(0.82));
+    const bool again = known == scene.scenario.branches || (known != 0 && scene.prng.chance(0.82));
     at = prompt_below(scene, space, at, again ? scene.prng.below(known) : known);
     path.push_back(*at);
   }
@@ -75,7 +76,8 @@ void match(Scene& scene, SimRequest& request) {
     request.waits_for = ticket.id;
     const Time deadline =
         scene.clock.now() + query.deadline.value_or(scene.scenario.options.operation_deadline);
-    scene.disk->matches.emplace(*answer, SimWaiting{std::move(ticket), deadline});
+    const std::uint64_t troubles = scene.remote == nullptr ? 0 : store_troubles(scene);
+    scene.below->matches.emplace(*answer, SimWaiting{std::move(ticket), deadline, troubles});
     scene.coverage.hit("node_match_pending");
     return;
   }

@@ -7,7 +7,9 @@
 #include "base/check.h"
 #include "memory/record.h"
 #include "sim/actions.h"
+#include "sim/scene_below.h"
 #include "sim/scene_disk.h"
+#include "sim/scene_remote.h"
 
 namespace tiercel::sim {
 namespace {
@@ -59,14 +61,28 @@ constexpr Choice kDiskChoices[] = {
     {"trouble_drive", trouble_drive, 4},   {"remove_awaited", remove_awaited, 40},
 };
 
-const Choice* choose_for_disk(Scene& scene) {
-  if (scene.disk == nullptr || !scene.prng.chance(0.3)) return nullptr;
+// In runs over a store, too.
+constexpr Choice kRemoteChoices[] = {
+    {"advance_store", advance_store, 400},      {"prefetch", prefetch_pages, 25},
+    {"trouble_store", trouble_store, 16},       {"spoil_store", spoil_store, 12},
+    {"neighbour_stores", neighbour_stores, 90}, {"neighbour_looks", neighbour_looks, 12},
+    {"neighbour_clears", neighbour_clears, 2},  {"remove_awaited", remove_awaited, 5},
+    {"clear_storing", clear_storing, 14},
+};
+
+const Choice* choose_of(Scene& scene, std::span<const Choice> choices) {
   std::uint64_t total = 0;
-  for (const Choice& choice : kDiskChoices) total += choice.weight;
+  for (const Choice& choice : choices) total += choice.weight;
   std::uint64_t at = scene.prng.below(total);
-  const Choice* chosen = kDiskChoices;
+  const Choice* chosen = choices.data();
   while (at >= chosen->weight) at -= (chosen++)->weight;
   return chosen;
+}
+
+const Choice* choose_for_below(Scene& scene) {
+  if (scene.remote != nullptr && scene.prng.chance(0.35)) return choose_of(scene, kRemoteChoices);
+  if (scene.disk != nullptr && scene.prng.chance(0.3)) return choose_of(scene, kDiskChoices);
+  return nullptr;
 }
 
 // A record that a layered load has still to read, after its first layer was told.
@@ -130,7 +146,8 @@ void damage_record(Scene& scene) {
   if (!scene.scenario.weather.damage || scene.calm) return;
   std::vector<const AuditResidence*> sound;
   for (const AuditResidence& each : scene.view.before.residences) {
-    if (each.state != ResidenceState::kResident || !each.page_visible || each.writing) continue;
+    if (each.state != ResidenceState::kResident || !each.page_visible || each.writing || each.storing)
+      continue;
     const PageRecord* record = scene.book.find({each.ns, each.key});
     if (record != nullptr && record->visible && !record->damaged.contains(each.cls) &&
         !scene.readers->holds(each.ns, each.key, each.cls, scene))
@@ -168,7 +185,7 @@ std::string act(Scene& scene) {
     return choice.act == remove_page || choice.act == remove_often || choice.act == replace_page ||
            choice.act == clear_pages || choice.act == next_epoch;
   };
-  if (const Choice* choice = choose_for_disk(scene)) {
+  if (const Choice* choice = choose_for_below(scene)) {
     scene.clock.advance(std::chrono::milliseconds(scene.prng.below(20)));
     choice->act(scene);
     return std::string(choice->name);
@@ -181,6 +198,8 @@ std::string act(Scene& scene) {
     if (at < choice.weight) {
       scene.clock.advance(std::chrono::milliseconds(scene.prng.below(20)));
       if (keeps_all && removes(choice)) return "nothing";
+      // Each takes its whole namespace out of a store's reach: with fewer there is something to be reached.
+      if (scene.remote != nullptr && removes(choice) && scene.prng.chance(0.7)) return "nothing";
       choice.act(scene);
       return std::string(choice.name);
     }

@@ -15,8 +15,8 @@ class CompletionsChecker final : public Checker {
   std::optional<std::string> check(const Scene& scene) override {
     for (const Completion& completion : scene.view.completions) {
       if (completion.kind == CompletionKind::kSuspended) continue;
-      // The disk's own: check_disk_tier.cc.
-      if (scene.disk != nullptr && completion.kind >= CompletionKind::kMatched) continue;
+      // Lower tiers' own: check_below.cc, check_disk_tier.cc.
+      if (scene.below != nullptr && completion.kind >= CompletionKind::kMatched) continue;
       const auto found = scene.operations.find(completion.operation);
       if (found == scene.operations.end())
         return fmt::format("a completion for operation {}, which nobody started",
@@ -72,7 +72,7 @@ class CompletionsChecker final : public Checker {
       case CompletionKind::kAccepted:
       case CompletionKind::kDurable:
       case CompletionKind::kFlushed:
-        return "it tells of a disk, and there is none";
+        return "it tells of a lower tier, and there is none";
     }
     return std::nullopt;
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "sim/checkers.h"
-#include "sim/delivery.h"
 #include "sim/scene_disk.h"
 
 namespace tiercel::sim {
@@ -19,49 +18,16 @@ class DiskTierChecker final : public Checker {
     const SceneDisk& disk = *scene.disk;
     if (!disk.wrong.empty()) return disk.wrong.front();
     if (const auto& misuse = disk.drive->misuse()) return "the drive: " + *misuse;
-    if (auto wrong = check_bytes(scene)) return wrong;
-    if (auto wrong = check_brought(scene)) return wrong;
     if (scene.view.polled) {
-      if (auto wrong = check_deadlines(scene)) return wrong;
+      if (auto wrong = check_flushes(scene)) return wrong;
       if (auto wrong = check_attached(scene)) return wrong;
     }
-    return scene.view.phase == StepView::Phase::kRunning ? std::nullopt : check_quiet(scene);
+    if (scene.view.phase != StepView::Phase::kRunning && !disk.flushes.empty())
+      return "somebody still waits for a flush when all is quiet";
+    return std::nullopt;
   }
 
  private:
-  static std::optional<std::string> check_bytes(const Scene& scene) {
-    const Audit& now = scene.view.after;
-    std::uint64_t reading = 0, writing = 0;
-    for (const AuditResidence& each : now.residences) {
-      if (each.reading) reading += each.payload_bytes;
-      if (each.writing) writing += each.payload_bytes;
-      if (each.writing && each.copies == 0)
-        return fmt::format("class {} of page {} is being written down and may be reused", each.cls.value(),
-                           to_hex(each.key));
-    }
-    if (now.stats.disk_reading_bytes != reading)
-      return fmt::format("disk_reading_bytes is {}, {} are", now.stats.disk_reading_bytes, reading);
-    if (now.stats.disk_writing_bytes != writing)
-      return fmt::format("disk_writing_bytes is {}, {} are", now.stats.disk_writing_bytes, writing);
-    if (now.stats.prefetch_bytes > reading)
-      return fmt::format("prefetches are charged {} bytes, {} are being read", now.stats.prefetch_bytes,
-                         reading);
-    return std::nullopt;
-  }
-
-  // What came up and is seen is whole, every byte of it, before anybody reads it.
-  static std::optional<std::string> check_brought(const Scene& scene) {
-    for (const Publication& each : publications(scene)) {
-      if (!each.residence->from_disk) continue;
-      const Space& space = scene.spaces[scene.space_of.at(each.page.ns)];
-      if (!scene.stored_computation(space, *each.residence) &&
-          !scene.book.find(each.page)->ever_damaged.contains(each.residence->cls))
-        return fmt::format("class {} of page {} came up and is nobody's whole record",
-                           each.residence->cls.value(), to_hex(each.page.key));
-    }
-    return std::nullopt;
-  }
-
   // What is found with a page that the disk alone has: the page is there, or comes from somebody just now,
   // and what was attached is whole.
   static std::optional<std::string> check_attached(const Scene& scene) {
@@ -84,34 +50,12 @@ class DiskTierChecker final : public Checker {
     return std::nullopt;
   }
 
-  static std::optional<std::string> check_deadlines(const Scene& scene) {
-    const Time now = scene.clock.now();
-    for (const auto& [id, waiting] : scene.disk->matches)
-      if (now > waiting.deadline + kPollMax)
-        return fmt::format("ticket {} is pending {} ms after its deadline", id.value(),
-                           (now - waiting.deadline) / std::chrono::milliseconds(1));
-    for (const auto& [id, waiting] : scene.disk->prefetches)
-      if (now > waiting.deadline + kPollMax)
-        return fmt::format("prefetch {} goes on {} ms after its deadline", id.value(),
-                           (now - waiting.deadline) / std::chrono::milliseconds(1));
-    for (const auto& [id, deadline] : scene.disk->flushes)
-      if (now > deadline + kPollMax) return fmt::format("flush {} goes on after its deadline", id.value());
-    return std::nullopt;
-  }
-
-  static std::optional<std::string> check_quiet(const Scene& scene) {
-    const SceneDisk& disk = *scene.disk;
-    const Stats& now = scene.view.after.stats;
-    if (!disk.matches.empty() || !disk.prefetches.empty() || !disk.flushes.empty())
-      return "somebody still waits for the disk when all is quiet";
-    if (now.disk_reading_bytes != 0 || now.disk_writing_bytes != 0 || now.prefetch_bytes != 0)
-      return fmt::format("{} bytes are read, {} written and {} charged to prefetches when all is quiet",
-                         now.disk_reading_bytes, now.disk_writing_bytes, now.prefetch_bytes);
-    return std::nullopt;
-  }
-
   // A poll may itself wait for the drive (a removal that is recorded): its time counts.
-  static constexpr Duration kPollMax{0};
+  static std::optional<std::string> check_flushes(const Scene& scene) {
+    for (const auto& [id, deadline] : scene.disk->flushes)
+      if (scene.clock.now() > deadline) return fmt::format("flush {} goes on after its deadline", id.value());
+    return std::nullopt;
+  }
 };
 
 }  // namespace

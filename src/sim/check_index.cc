@@ -89,7 +89,7 @@ class IndexChecker final : public Checker {
         return fmt::format("page {} has classes {:#x}, and why() says otherwise", to_hex(prompt.key), known);
       for (const ClassForm& cls : scene.form_of(space).classes) {
         const bool there = (known >> cls.id.value() & 1) != 0;
-        if (scene.disk != nullptr && !there) continue;  // the disk may have it
+        if (scene.below != nullptr && !there) continue;  // a lower tier may have it
         if (scene.node->exists(space.id, cls.id, prompt.key) != there)
           return fmt::format("class {} of page {} {}, and exists() says otherwise", cls.name,
                              to_hex(prompt.key), there ? "is there" : "is not there");

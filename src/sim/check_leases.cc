@@ -72,7 +72,8 @@ class LeasesChecker final : public Checker {
       if (event.cause != Cause::kEvicted) continue;
       for (const AuditResidence& now : scene.view.after.residences)
         if (now.ns == event.ns && now.key == event.key && (event.classes >> now.cls.value() & 1) != 0 &&
-            now.state == ResidenceState::kHidden && now.leases + now.copies != (now.writing ? 1 : 0) &&
+            now.state == ResidenceState::kHidden &&
+            now.leases + now.copies != (now.writing ? 1U : 0U) + (now.storing ? 1U : 0U) &&
             was_resident(scene.view.before, now.generation))
           return fmt::format("{} was evicted while it was in use", text(now));
     }

@@ -86,8 +86,8 @@ class MixtureChecker final : public Checker {
     for (const Written& each : written->second) {
       if (each.computation != *computation) continue;
       if (each.life == record->life) return std::nullopt;
-      // From the disk a page comes back into another life; only what was removed never does.
-      if (scene.disk != nullptr && each.removals == record->removals) return std::nullopt;
+      // From below a page comes back into another life; only what was removed never does.
+      if (scene.below != nullptr && each.removals == record->removals) return std::nullopt;
       known = true;
     }
     return known ? "it was meant for an earlier life of the page"

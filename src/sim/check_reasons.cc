@@ -4,7 +4,9 @@
 
 #include "sim/chain_view.h"
 #include "sim/checkers.h"
+#include "sim/scene_below.h"
 #include "sim/scene_disk.h"
+#include "sim/scene_remote.h"
 
 namespace tiercel::sim {
 namespace {
@@ -14,11 +16,15 @@ class ReasonsChecker final : public Checker {
   std::string_view name() const override { return "reasons"; }
 
   std::optional<std::string> check(const Scene& scene) override {
-    // Those that waited for the disk were answered in the midst of a step: only their sums are compared.
-    if (scene.disk != nullptr)
-      for (const TicketId id : scene.disk->answered)
-        if (auto wrong = check_sums(scene, scene.tickets.at(id)))
-          return fmt::format("ticket {}: {}", id.value(), *wrong);
+    // Those that waited were answered in the midst of a step: their sums are compared, and what they say of a
+    // store.
+    if (scene.below != nullptr)
+      for (const auto& [id, waiting] : scene.below->answered) {
+        const SimTicket& ticket = scene.tickets.at(id);
+        auto wrong = check_sums(scene, ticket);
+        if (!wrong) wrong = check_store_reasons(scene, ticket, waiting);
+        if (wrong) return fmt::format("ticket {}: {}", id.value(), *wrong);
+      }
     if (!scene.view.matched) return std::nullopt;
     const SimTicket& ticket = scene.tickets.at(*scene.view.matched);
     auto wrong = check_sums(scene, ticket);
@@ -90,7 +96,7 @@ class ReasonsChecker final : public Checker {
     if (page < chain.longest())  // not offered: too little, or more than the session may lease
       return {Reason::kBelowThreshold, Reason::kLimit};
     if (chain.failed[page - chain.first_page]) return any();
-    if (scene.disk != nullptr) return reasons_over_disk(scene, ticket, chain, page);
+    if (scene.below != nullptr) return reasons_over_lower(scene, ticket, chain, page);
     bool resident = form.has_required() || chain.presence[page - chain.first_page] != 0;
     for (const ClassForm& cls : form.classes)
       resident = resident && (!cls.required() || has(chain, cls, ticket, page));
@@ -126,23 +132,60 @@ class ReasonsChecker final : public Checker {
             Reason::kRateLimited, Reason::kDamaged,  Reason::kEvicted};
   }
 
-  // All tiers together, as the log itself says. Nothing in the middle of a chain, where it says less than it
-  // has, nor where a load of this request may have failed.
+  // Over a store alone: it is said to be down only when it was, or failed, since the match was begun; what
+  // was too late is there, on its way, or was given up at the deadline.
+  static std::optional<std::string> check_store_reasons(const Scene& scene, const SimTicket& ticket,
+                                                        const SimWaiting& waiting) {
+    if (scene.disk != nullptr || scene.remote->tier->down()) return std::nullopt;
+    if (store_troubles(scene) != waiting.troubles || ticket.matched >= waiting.deadline) return std::nullopt;
+    const Space& space = scene.spaces[ticket.space];
+    for (const Miss& miss : ticket.view.missed) {
+      if (miss.reason == Reason::kTierDown)
+        return fmt::format("page {} is missed for tier_down, and the store answered all that it was asked",
+                           miss.first_page);
+      if (miss.reason != Reason::kTooLate) continue;
+      for (std::uint64_t page = miss.first_page; page < miss.first_page + miss.pages; ++page)
+        if (!may_be_late(scene, {space.id, ticket.keys[page - ticket.first_page]}, ticket))
+          return fmt::format("page {} is missed for too_late, and nobody has it", page);
+    }
+    return std::nullopt;
+  }
+
+  // Something of the prompt is there or on its way; its pages behind may be missed for that.
+  static bool may_be_late(const Scene& scene, const PageId& page, const SimTicket& ticket) {
+    const Audit& now = scene.view.after;
+    for (const Key& key : ticket.keys)
+      if (known_remotely(scene, {page.ns, key}) != 0) return true;
+    return std::any_of(now.residences.begin(), now.residences.end(),
+                       [&](const AuditResidence& each) { return each.ns == page.ns && each.from_disk; });
+  }
+
+  // All tiers together, as they say themselves. Nothing in the middle of a chain, where the log says less
+  // than it has, nor where a load of this request may have failed.
   static std::optional<ChainView> view_all_tiers(const Scene& scene, const SimTicket& ticket,
                                                  ChainView chain) {
     if (ticket.first_page != 0 || scene.failed_loads.contains(ticket.request)) return std::nullopt;
     const Space& space = scene.spaces[ticket.space];
     if (space.dead) return chain;
-    for (std::size_t i = 0; i < ticket.keys.size(); ++i)
-      chain.presence[i] |= found_below(scene, {space.id, ticket.keys[i]});
+    for (std::size_t i = 0; i < ticket.keys.size(); ++i) {
+      const PageId page{space.id, ticket.keys[i]};
+      if (scene.disk != nullptr) chain.presence[i] |= found_below(scene, page);
+      if (scene.remote != nullptr) chain.presence[i] |= known_remotely(scene, page);
+    }
     find_lengths(scene.form_of(space), ticket, chain);
     return chain;
   }
 
-  // With a disk: what could have come and did not is missed for what kept it below; the rest lacks something
-  // everywhere.
-  static std::set<Reason> reasons_over_disk(const Scene& scene, const SimTicket& ticket,
-                                            const ChainView& chain, std::uint64_t page) {
+  // Whether the store has what is missing nobody could say.
+  static bool asked_in_vain(const Scene& scene, const SimTicket& ticket) {
+    return scene.remote != nullptr && scene.remote->tier->down() && ticket.query.may_promote &&
+           !scene.spaces[ticket.space].dead;
+  }
+
+  // With lower tiers: what could have come and did not is missed for what kept it below; the rest lacks
+  // something everywhere.
+  static std::set<Reason> reasons_over_lower(const Scene& scene, const SimTicket& ticket,
+                                             const ChainView& chain, std::uint64_t page) {
     const auto all = view_all_tiers(scene, ticket, chain);
     if (!all) return any();
     const StorageForm& form = scene.form_of(scene.spaces[ticket.space]);
@@ -159,6 +202,7 @@ class ReasonsChecker final : public Checker {
       resident = resident && (!cls.required() || has(*all, cls, ticket, page));
     if (resident) {
       if (form.has_required() && all->gap < page) return {Reason::kAfterGap};
+      if (asked_in_vain(scene, ticket)) return {Reason::kTierDown};
       return {sparse_reason(form, ticket, *all, page, all->gap),
               sparse_reason(form, ticket, *all, page, std::min(all->gap, all->limit_pages))};
     }
@@ -169,8 +213,13 @@ class ReasonsChecker final : public Checker {
     }
     possible.insert({Reason::kEvicted, Reason::kSecondTouch, Reason::kWriteBudget, Reason::kQuota,
                      Reason::kTooLarge, Reason::kNoRoom, Reason::kRateLimited});
-    if (scene.scenario.weather.damage || scene.scenario.disk->nature.lies())
+    if (scene.scenario.weather.damage || scene.remote != nullptr ||
+        (scene.disk != nullptr && scene.scenario.disk->nature.lies()))
       possible.insert(Reason::kDamaged);
+    if (!asked_in_vain(scene, ticket)) return possible;
+    for (const Reason reason : {Reason::kNeverStored, Reason::kEvicted, Reason::kUnknownPast})
+      possible.erase(reason);
+    possible.insert(Reason::kTierDown);
     return possible;
   }
 

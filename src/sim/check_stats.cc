@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/checkers.h"
-#include "sim/scene_disk.h"
+#include "sim/scene_below.h"
 
 namespace tiercel::sim {
 namespace {
@@ -62,8 +62,8 @@ class StatsChecker final : public Checker {
  private:
   void take(const Scene& scene) {
     if (scene.view.matched) take_answer(scene.tickets.at(*scene.view.matched));
-    if (scene.disk != nullptr)
-      for (const TicketId id : scene.disk->answered) take_answer(scene.tickets.at(id));
+    if (scene.below != nullptr)
+      for (const auto& [id, waiting] : scene.below->answered) take_answer(scene.tickets.at(id));
     for (const Completion& completion : scene.view.completions)
       if (completion.kind == CompletionKind::kLoaded) {
         ++ended_loads_;

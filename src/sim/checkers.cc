@@ -21,7 +21,9 @@ std::vector<std::unique_ptr<Checker>> all_checkers() {
   all.push_back(leaks_checker());
   all.push_back(stats_checker());
   all.push_back(policy_checker());
+  all.push_back(below_checker());
   all.push_back(disk_tier_checker());
+  all.push_back(remote_tier_checker());
   all.push_back(books_checker());
   all.push_back(orders_checker());
   all.push_back(lookup_checker());

@@ -68,9 +68,15 @@ std::unique_ptr<Checker> readers_checker();
 // else.
 std::unique_ptr<Checker> writers_checker();
 
-// Whoever waits for the disk is answered in time and once; what is under way is counted; what was durable is
-// there after a crash.
+// Whoever waits for a tier below is answered in time and once; what is under way is counted; what comes up is
+// whole.
+std::unique_ptr<Checker> below_checker();
+
+// What was durable is there after a crash; what is attached to a page of the disk has that page.
 std::unique_ptr<Checker> disk_tier_checker();
+
+// Memory under a late batch is not reused; nothing of the store's work is left at rest.
+std::unique_ptr<Checker> remote_tier_checker();
 
 // The node finds nothing wrong in its own books.
 std::unique_ptr<Checker> books_checker();

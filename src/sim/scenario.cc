@@ -86,12 +86,22 @@ constexpr SpecName kSpecs[] = {
     {"window_state_disk", "as window_state, over a disk"},
     {"state_disk", "as state, over a disk"},
     {"sharded_lying_disk", "as sharded, over a drive that lies"},
+    {"full_remote", "as full, over a store that others use, too"},
+    {"hybrid_remote", "as hybrid, over such a store"},
+    {"state_remote", "as state, over such a store"},
+    {"full_disk_remote", "as full, over a disk and such a store"},
 };
 
-bool over_disk(std::string_view name) { return name.ends_with("_disk"); }
-bool over_lies(std::string_view name) { return name.ends_with("_lying_disk"); }
+bool over_remote(std::string_view name) { return name.ends_with("_remote"); }
+std::string_view without_remote(std::string_view name) {
+  if (over_remote(name)) name.remove_suffix(std::string_view("_remote").size());
+  return name;
+}
+bool over_disk(std::string_view name) { return without_remote(name).ends_with("_disk"); }
+bool over_lies(std::string_view name) { return without_remote(name).ends_with("_lying_disk"); }
 
 std::vector<ScenarioModel> models_of(std::string_view name) {
+  name = without_remote(name);
   if (over_lies(name)) name.remove_suffix(std::string_view("_lying_disk").size());
   if (over_disk(name)) name.remove_suffix(std::string_view("_disk").size());
   if (name == "full") return {{model(16, 1, {full({0, 1, 2}, 4)}), 2, "r1"}};
@@ -213,6 +223,63 @@ ScenarioDisk choose_disk(Scenario& scenario, std::uint64_t seed) {
   return disk;
 }
 
+TwinNature choose_nature(Prng& prng) {
+  TwinNature nature;
+  nature.exchange_bytes = 32768U << prng.below(5);
+  nature.batches_max = static_cast<std::uint32_t>(prng.chance(0.2) ? prng.between(1, 4) : 64);
+  nature.latency_max = std::chrono::microseconds(prng.between(100, 5000));
+  if (prng.chance(0.5)) nature.slow = 0.08;
+  if (prng.chance(0.5)) nature.item_failed = 0.04;
+  if (prng.chance(0.4)) nature.batch_down = 0.06;
+  if (prng.chance(0.4)) nature.sizes_unknown = 0.5;
+  nature.tears_late = 0.5;
+  return nature;
+}
+
+ScenarioRemote choose_remote(Scenario& scenario, std::uint64_t seed) {
+  Prng prng(mix64(seed ^ 0x4E307E));
+  ScenarioRemote remote;
+  remote.nature = choose_nature(prng);
+  remote.neighbours = choose_nature(prng);
+  remote.troubled = prng.chance(0.6);
+  remote.spoilt = prng.chance(0.7);
+  remote.clears = prng.chance(0.3);
+  if (remote.spoilt) {
+    remote.nature.damages = prng.chance(0.5) ? 0.03 : 0;
+    remote.nature.misreads = prng.chance(0.7) ? 0.3 : 0;
+    remote.nature.forgets = remote.neighbours.forgets = prng.chance(0.5) ? 0.05 : 0;
+  }
+  if (prng.chance(0.3))
+    remote.nature.objects_bytes_max = remote.neighbours.objects_bytes_max = prng.between(20, 400) << 10;
+  RemoteTierOptions& tier = remote.tier;
+  tier.runs.pages_max = 1U << prng.below(4);
+  tier.batch_deadline = std::chrono::milliseconds(prng.between(20, 1000));
+  tier.batch_bytes_max = prng.chance(0.3) ? 8192 : 64 << 20;
+  tier.reads_in_flight = static_cast<std::uint32_t>(prng.between(1, 4));
+  tier.writes_in_flight = static_cast<std::uint32_t>(prng.between(1, 3));
+  tier.gather_for = std::chrono::milliseconds(prng.between(1, 60));
+  tier.known_for = std::chrono::milliseconds(prng.between(50, 5000));
+  tier.absent_for = std::chrono::milliseconds(prng.between(10, 1000));
+  tier.known_entries = prng.chance(0.2) ? 16 : 4096;
+  tier.marker_refresh = std::chrono::milliseconds(prng.between(50, 2000));
+  tier.retry_after = std::chrono::milliseconds(prng.between(20, 500));
+  tier.retry_after_max = std::chrono::seconds(1);
+  RemoteSideOptions& side = scenario.options.remote;
+  side.write_policy = prng.chance(0.6) ? WritePolicy::kWriteThrough : static_cast<WritePolicy>(prng.below(3));
+  side.record_deadline = std::chrono::milliseconds(prng.between(20, 5000));
+  // So few pages in memory that most are asked for below, and few removals: each clears its namespace there.
+  if (prng.chance(0.7)) scenario.options.pages_max = prng.between(3, 10);
+  scenario.branches = prng.between(1, 2);
+  scenario.prompt_pages_max = prng.between(3, 9);
+  scenario.weather.removals = false;
+  scenario.options.disk.prefetch_threshold_tokens = prng.chance(0.5) ? 0 : 256;
+  scenario.options.disk.prefetch_base = std::chrono::milliseconds(prng.between(1, 300));
+  scenario.weather.lost_events = false;
+  scenario.options.events_max = NodeOptions{}.events_max;
+  scenario.options.off = false;
+  return remote;
+}
+
 }  // namespace
 
 std::span<const SpecName> spec_names() { return kSpecs; }
@@ -257,6 +324,7 @@ Scenario make_scenario(std::string_view spec, std::uint64_t seed) {
   scenario.writers = writers.chance(0.5) ? 0 : static_cast<std::uint32_t>(writers.between(1, 3));
   if (writers.chance(0.5)) options.writer_grace = std::chrono::milliseconds(writers.below(3000));
   if (over_disk(spec)) scenario.disk = choose_disk(scenario, seed);
+  if (over_remote(spec)) scenario.remote = choose_remote(scenario, seed);
   return scenario;
 }
 

@@ -14,6 +14,7 @@
 #include "disk/disk_options.h"
 #include "model/spec.h"
 #include "node/options.h"
+#include "remote/test_store_twin.h"
 #include "sim/drive.h"
 #include "sim/world.h"
 
@@ -51,6 +52,16 @@ struct ScenarioDisk {
   bool crashes = false;   // everything but the drive is lost now and then
 };
 
+// The store that the node shares with others.
+struct ScenarioRemote {
+  RemoteTierOptions tier;
+  TwinNature nature;      // the node's way to it
+  TwinNature neighbours;  // another node's
+  bool troubled = false;  // it hangs and dies
+  bool spoilt = false;    // objects are lost and damaged, markers too
+  bool clears = false;    // namespaces are cleared while something of them is being stored
+};
+
 struct Scenario {
   std::string spec;
   std::vector<ScenarioModel> models;
@@ -62,10 +73,12 @@ struct Scenario {
   std::uint32_t readers = 0;  // of the index, in other processes
   std::uint32_t writers = 0;  // of reserved slots, in other processes
   std::optional<ScenarioDisk> disk;
+  std::optional<ScenarioRemote> remote;
   std::uint32_t sessions = 3;
   std::uint32_t salts = 2;  // tenants among them
   bool quotas = false;      // namespaces with a minimum and a maximum of bytes
   std::uint64_t prompt_pages_max = 10;
+  std::size_t branches = 3;      // of the tree of prompts, at each page
   bool history_complete = true;  // large enough to forget nothing in a run
 };
 

@@ -6,7 +6,9 @@
 
 #include "base/check.h"
 #include "memory/record.h"
+#include "sim/scene_below.h"
 #include "sim/scene_disk.h"
+#include "sim/scene_remote.h"
 
 namespace tiercel::sim {
 
@@ -93,11 +95,16 @@ Status open_world(Scene& scene, std::uint64_t device_bytes) {
   scene.index = std::make_unique<ComparedIndex>(index_sizes(scenario.options), scene.seed);
   scene.readers = std::make_unique<Readers>(scenario.readers);
   scene.writers = std::make_unique<Writers>(scenario.writers);
+  if ((scenario.disk || scenario.remote) && scene.below == nullptr)
+    scene.below = std::make_unique<SceneBelow>();
   if (scenario.disk)
     if (Status status = open_scene_disk(scene); !status.ok()) return status;
+  if (scenario.remote)
+    if (Status status = open_scene_remote(scene); !status.ok()) return status;
   World world{scene.clock,       *scene.executor,   *scene.arena,           *scene.device,
               scene.seed + life, scene.index.get(), scene.readers->table(), scene.writers.get()};
   if (scene.disk != nullptr) world.disk = scene.disk->log.get();
+  if (scene.remote != nullptr) world.remote = scene.remote->tier.get();
   scene.readers->open();
   auto node = Node::open(scenario.options, world);
   if (!node) return node.error();

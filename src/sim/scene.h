@@ -176,7 +176,9 @@ struct StepView {
   Events events;
 };
 
-struct SceneDisk;  // scene_disk.h
+struct SceneBelow;   // scene_below.h
+struct SceneDisk;    // scene_disk.h
+struct SceneRemote;  // scene_remote.h
 
 struct Scene {
   Scene(Scenario chosen, std::uint64_t seed_value);
@@ -197,7 +199,9 @@ struct Scene {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Readers> readers;
   std::unique_ptr<Writers> writers;
-  std::unique_ptr<SceneDisk> disk;  // null: none
+  std::unique_ptr<SceneDisk> disk;      // null: none
+  std::unique_ptr<SceneRemote> remote;  // null: none
+  std::unique_ptr<SceneBelow> below;    // null: there is neither
   std::unique_ptr<Node> node;
   // -- clients and what they have under way --
   std::vector<Model> models;

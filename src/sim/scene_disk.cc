@@ -7,6 +7,8 @@
 #include "base/check.h"
 #include "sim/actions.h"
 #include "sim/checkers.h"
+#include "sim/scene_below.h"
+#include "sim/scene_remote.h"
 
 namespace tiercel::sim {
 namespace {
@@ -47,8 +49,8 @@ void lose_everything(Scene& scene) {
   scene.suspended = scene.suspending = false;
   scene.device_errors_seen = {};
   scene.ran_before_poll = 0;
-  scene.disk->matches.clear();
-  scene.disk->prefetches.clear();
+  *scene.below = SceneBelow{};
+  if (scene.remote != nullptr) lose_remote(scene);
   scene.disk->lower.clear();
   scene.disk->descending.clear();
   scene.disk->flushes.clear();
@@ -177,40 +179,6 @@ void trouble_drive(Scene& scene) {
   scene.coverage.hit("node_drive_trouble");
 }
 
-void choose_promotion(Scene& scene, MatchQuery& query) {
-  if (scene.disk == nullptr || !scene.prng.chance(0.7)) return;
-  query.may_promote = true;
-  if (scene.prng.chance(0.5)) query.deadline = std::chrono::milliseconds(scene.prng.between(1, 800));
-}
-
-void prefetch_pages(Scene& scene) {
-  if (scene.requests.empty()) return;
-  const SimRequest& request = scene.requests[scene.prng.below(scene.requests.size())];
-  if (request.path.empty()) return;
-  std::vector<Key> keys;
-  keys.reserve(request.path.size());
-  for (const std::size_t prompt : request.path) keys.push_back(scene.prompts[prompt].key);
-  PrefetchRequest call;
-  call.session = scene.clients[request.client].id;
-  call.ns = scene.spaces[request.space].id;
-  if (scene.prng.chance(0.5)) call.request = request.id;
-  call.keys = keys;
-  call.policy = static_cast<PrefetchPolicy>(scene.prng.below(3));
-  const Duration patience = scene.prng.chance(0.5)
-                                ? Duration(std::chrono::milliseconds(scene.prng.between(1, 800)))
-                                : scene.scenario.options.operation_deadline;
-  call.deadline = patience;
-  const SimWaiting waiting{{}, scene.clock.now() + patience};
-  const auto answer = scene.node->prefetch(call);
-  if (!answer) return;
-  scene.coverage.hit("node_prefetch");
-  scene.disk->prefetches.emplace(*answer, waiting);
-  if (scene.prng.chance(0.2)) {
-    scene.node->cancel(*answer);
-    scene.coverage.hit("node_prefetch_cancelled");
-  }
-}
-
 void flush_disk(Scene& scene) {
   const Duration patience = std::chrono::milliseconds(scene.prng.between(1, 3000));
   const auto answer = scene.node->flush(patience);
@@ -220,8 +188,8 @@ void flush_disk(Scene& scene) {
 bool disk_is_idle(const Scene& scene) {
   const SceneDisk& disk = *scene.disk;
   const Stats& stats = scene.node->stats();
-  return disk.drive->under_way() == 0 && disk.matches.empty() && disk.prefetches.empty() &&
-         disk.flushes.empty() && stats.disk_reading_bytes + stats.disk_writing_bytes == 0;
+  return disk.drive->under_way() == 0 && disk.flushes.empty() &&
+         stats.disk_reading_bytes + stats.disk_writing_bytes == 0;
 }
 
 // ---- what came of them ----
@@ -229,33 +197,6 @@ bool disk_is_idle(const Scene& scene) {
 namespace {
 
 void note_wrong(Scene& scene, std::string text) { scene.disk->wrong.push_back(std::move(text)); }
-
-void match_ended(Scene& scene, const Completion& completion) {
-  SceneDisk& disk = *scene.disk;
-  const auto at = disk.matches.find(completion.ticket);
-  if (at == disk.matches.end())
-    return note_wrong(
-        scene, fmt::format("ticket {} is ready twice, or was never pending", completion.ticket.value()));
-  SimTicket ticket = std::move(*at->second.ticket);
-  disk.matches.erase(at);
-  if (completion.status.code == Code::kDeadlineExceeded) scene.coverage.hit("node_match_deadline");
-  const TicketView* view = scene.node->ticket(completion.ticket);
-  const auto request =
-      std::find_if(scene.requests.begin(), scene.requests.end(),
-                   [&](const SimRequest& each) { return each.waits_for == completion.ticket; });
-  if (request != scene.requests.end()) request->waits_for.reset();
-  if (view == nullptr) return;  // it was released
-  ticket.view = *view;
-  ticket.matched = scene.clock.now();
-  ticket.step = scene.view.step;
-  if (view->promoted_pages != 0) scene.coverage.hit("node_promoted");
-  if (request != scene.requests.end()) {
-    request->next_page = view->length;
-    if (view->length > ticket.first_page) request->to_load = ticket.id;
-  }
-  disk.answered.insert(ticket.id);
-  scene.tickets.emplace(ticket.id, std::move(ticket));
-}
 
 void store_durable(Scene& scene, OperationId id, std::uint64_t class_sets) {
   SceneDisk& disk = *scene.disk;
@@ -298,18 +239,10 @@ void take_lower(Scene& scene, const Completion& completion) {
 void settle_disk(Scene& scene) {
   if (scene.disk == nullptr) return;
   SceneDisk& disk = *scene.disk;
-  disk.answered.clear();
   for (const Completion& completion : scene.view.completions) {
     switch (completion.kind) {
-      case CompletionKind::kMatched:
-        match_ended(scene, completion);
-        break;
       case CompletionKind::kVisible:
         note_stored_down(scene, completion);
-        break;
-      case CompletionKind::kPrefetched:
-        if (disk.prefetches.erase(completion.operation) == 0)
-          note_wrong(scene, fmt::format("prefetch {} has ended twice", completion.operation.value()));
         break;
       case CompletionKind::kFlushed:
         if (disk.flushes.erase(completion.operation) == 0)

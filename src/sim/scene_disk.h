@@ -18,18 +18,10 @@
 
 namespace tiercel::sim {
 
-// A match or prefetch that waits for the disk.
-struct SimWaiting {
-  std::optional<SimTicket> ticket;  // of a match; nothing: a prefetch
-  Time deadline{0};
-};
-
 // The disk of a scene.
 struct SceneDisk {
   std::unique_ptr<SimDrive> drive;
   std::unique_ptr<DiskLog> log;
-  std::map<TicketId, SimWaiting> matches;
-  std::map<OperationId, SimWaiting> prefetches;
   std::map<OperationId, std::map<std::pair<PageId, ClassId>, Computation>>
       descending;  // class-sets of stores
   std::map<OperationId, std::uint32_t>
@@ -39,7 +31,6 @@ struct SceneDisk {
   std::map<std::pair<PageId, ClassId>, std::uint64_t> promised;
   std::vector<std::string> wrong;  // seen outside of a step: at a restart
   std::uint64_t restarts = 0;
-  std::set<TicketId> answered;  // in this step
   bool unrecorded = false;  // a removal that the drive did not take: it may come back, so nothing dies now
 };
 
@@ -61,13 +52,10 @@ Status restart_scene(Scene& scene, bool power);
 // -- actions --
 void advance_drive(Scene& scene);  // a little time, and the node hears of what has ended
 void trouble_drive(Scene& scene);
-void prefetch_pages(Scene& scene);
 void flush_disk(Scene& scene);
-// Nothing is under way between the node and its drive, and nobody waits.
+// Nothing is under way between the node and its drive, and nobody waits for a flush.
 bool disk_is_idle(const Scene& scene);
 // Completions of the disk in this step.
 void settle_disk(Scene& scene);
-// Whether a match may wait, and for how long.
-void choose_promotion(Scene& scene, MatchQuery& query);
 
 }  // namespace tiercel::sim

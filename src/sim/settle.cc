@@ -4,7 +4,8 @@
 
 #include "base/check.h"
 #include "sim/actions.h"
-#include "sim/scene_disk.h"
+#include "sim/scene_below.h"
+#include "sim/scene_remote.h"
 
 namespace tiercel::sim {
 namespace {
@@ -186,7 +187,7 @@ void note_answer_of(Scene& scene, SimTicket& ticket) {
     if (miss.reason == Reason::kOtherForm) scene.coverage.hit("other_form");
     if (miss.reason == Reason::kOtherIdentity) scene.coverage.hit("other_identity");
     if (miss.reason == Reason::kUnknownPast) scene.coverage.hit("unknown_past");
-    if (scene.disk == nullptr) continue;
+    if (scene.below == nullptr) continue;
     if (miss.reason == Reason::kTooLate) scene.coverage.hit("node_on_disk_too_late");
     if (miss.reason == Reason::kTierDown) scene.coverage.hit("node_tier_down");
     if (miss.reason == Reason::kSecondTouch || miss.reason == Reason::kWriteBudget)
@@ -214,14 +215,15 @@ void note_answer_of(Scene& scene, SimTicket& ticket) {
 
 void note_match(Scene& scene) {
   if (scene.view.matched) note_answer_of(scene, scene.tickets.at(*scene.view.matched));
-  if (scene.disk == nullptr) return;
-  for (const TicketId id : scene.disk->answered) note_answer_of(scene, scene.tickets.at(id));
+  if (scene.below == nullptr) return;
+  for (const auto& [id, waiting] : scene.below->answered) note_answer_of(scene, scene.tickets.at(id));
 }
 
 void settle(Scene& scene) {
   for (const Completion& completion : scene.view.completions) note_completion(scene, completion);
   note_events(scene);
   note_audit(scene);
+  note_remote(scene);
   forget_ended(scene);
 }
 

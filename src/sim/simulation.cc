@@ -9,7 +9,9 @@
 #include "sim/checkers.h"
 #include "sim/disk_run.h"
 #include "sim/disk_scenario.h"
+#include "sim/scene_below.h"
 #include "sim/scene_disk.h"
+#include "sim/scene_remote.h"
 #include "sim/trace.h"
 
 namespace tiercel::sim {
@@ -63,6 +65,7 @@ class Run final {
     }
     if (view.events.lost != 0) ++scene_.disturbances;  // whatever it was
     if (view.events.lost != 0) scene_.book.resync(view.after, scene_.cleared_generations);
+    settle_below(scene_);
     settle_disk(scene_);
     note_match(scene_);
     if (options_.trace) fmt::print("{}", describe_step(scene_));
@@ -95,33 +98,36 @@ class Run final {
       if (auto caught = poll(Phase::kRunning)) return caught;
       if (scene_.executor->held() == 0 && scene_.executor->ran() == scene_.ran_before_poll) break;
     }
-    if (auto caught = drain_disk()) return caught;
+    if (auto caught = drain_below()) return caught;
     const NodeOptions& node = scene_.scenario.options;
     scene_.clock.advance(std::max({node.reservation_ttl, node.operation_deadline, node.ticket_ttl}) +
                          std::chrono::seconds(60));
     if (auto caught = poll(Phase::kRunning)) return caught;
-    return drain_disk();  // what the deadlines set going
+    return drain_below();  // what the deadlines set going
   }
   // Everything but the drive is lost; the checkers of the new life know nothing of the old one but what the
   // scene has kept of it.
   std::optional<Caught> die_now_and_then() {
     if (!scene_.scenario.disk->crashes || scene_.disk->unrecorded || !scene_.prng.chance(0.004))
       return std::nullopt;
+    // A clear that the store has not confirmed may be forgotten.
+    if (scene_.remote != nullptr && scene_.remote->tier->clearing()) return std::nullopt;
     const Status opened = restart_scene(scene_, scene_.prng.chance(0.5));
     if (!opened.ok()) return Caught{"open", scene_.view.step, opened.to_string()};
     checkers_ = all_checkers();
     scene_.view.after = scene_.node->audit();
     return std::nullopt;
   }
-  // What the drive has under way ends, and what waits for that.
-  std::optional<Caught> drain_disk() {
-    if (scene_.disk == nullptr) return std::nullopt;
-    scene_.disk->drive->calm();
-    for (std::size_t rounds = 0; rounds < kRoundsMax && !disk_is_idle(scene_); ++rounds) {
+  // What drive and store have under way ends, and what waits for that.
+  std::optional<Caught> drain_below() {
+    if (scene_.below == nullptr) return std::nullopt;
+    if (scene_.disk != nullptr) scene_.disk->drive->calm();
+    if (scene_.remote != nullptr) calm_store(scene_);
+    for (std::size_t rounds = 0; rounds < kRoundsMax && !below_is_idle(scene_); ++rounds) {
       const auto advance = [&] {
         scene_.executor->run_all();
-        advance_drive(scene_);
-        return std::string("advance_drive");
+        advance_below(scene_);
+        return std::string("advance_below");
       };
       if (auto caught = step(StepView::Phase::kRunning, advance)) return caught;
     }
@@ -137,6 +143,7 @@ class Run final {
     if (auto caught = poll(StepView::Phase::kQuiet)) return caught;
     scene_.calm = false;
     if (scene_.disk != nullptr) scene_.disk->drive->restless();
+    if (scene_.remote != nullptr) restless_store(scene_);
     return std::nullopt;
   }
 
@@ -163,6 +170,7 @@ class Run final {
     }
     for (std::size_t rounds = 0; rounds < kRoundsMax && scene_.view.after.stats.payload_bytes != 0; ++rounds)
       if (auto caught = poll(Phase::kRunning)) return caught;
+    if (auto caught = drain_below()) return caught;
     return poll(Phase::kEmptied);
   }
 

@@ -42,12 +42,13 @@ class Replayer final {
       report_.disk->admission = disk_admission_name(options.disk->admission);
       report_.disk->write_policy = write_policy_name(options.disk->write_policy);
     }
+    if (options.remote) report_.remote.emplace().address = printable_address(options.remote->address.url);
   }
 
   Result<ReplayReport> run(const ReplayProgress& progress) {
     const auto begin = std::chrono::steady_clock::now();
     for (const TraceRequest& request : trace_.requests) {
-      if (options_.disk && options_.disk->restart_at == report_.requests) {
+      if (options_.restart_at == report_.requests) {
         TIERCEL_RETURN_IF_ERROR(restart());
       }
       step(request);
@@ -55,7 +56,7 @@ class Replayer final {
       if (options_.stop != nullptr && options_.stop->load()) return stopped();
     }
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    close_disk();
+    close();
     take_node_counts();
     check_sums();
     if (options_.bound) report_.bound_hit_pages = bound_hit_pages(trace_.requests, bound_capacity());
@@ -74,7 +75,7 @@ class Replayer final {
     query.request = request_;
     query.keys = keys;
     query.prompt_tokens = request.input_length;
-    query.may_promote = world_.disk() != nullptr;
+    query.may_promote = world_.disk() != nullptr || world_.remote() != nullptr;
     const Result<TicketId> ticket = node().match(query);
     if (!expect_ok("match", ticket ? Status{} : ticket.error())) return;
     if (node().ticket(*ticket)->pending) await(*ticket);
@@ -95,9 +96,9 @@ class Replayer final {
     check_limits();
   }
 
-  // Until the disk has brought what the match can wait for: trace time stands still meanwhile.
+  // Until disk and store have brought what the match can wait for: trace time stands still meanwhile.
   void await(TicketId ticket) {
-    world_.settle_all();
+    if (!world_.settle_match(ticket)) wrong("a match that is not answered");
     for (const Completion& completion : node().drain_completions())
       if (completion.kind == CompletionKind::kMatched && completion.ticket == ticket) return;
     wrong("a match that did not end");
@@ -109,14 +110,14 @@ class Replayer final {
     if (!done) return done.error();
     done->after_requests = report_.requests;
     left_at_restart_ += done->resident_pages;
-    report_.disk->restart = *done;
+    report_.restart = *done;
     return {};
   }
-  // As a node ends: whoever looks into the file finds what the report says.
-  void close_disk() {
+  // As a node ends: whoever looks into file and store finds what the report says.
+  void close() {
+    if (options_.restart_at && !report_.restart) report_.restart_not_reached = options_.restart_at;
+    world_.close_remote();
     if (!report_.disk) return;
-    const auto& restart_at = options_.disk->restart_at;
-    if (restart_at && !report_.disk->restart) report_.disk->restart_not_reached = restart_at;
     const WriteDown down = node().write_down(std::chrono::hours(1));
     report_.disk->closed_written = down.class_sets;
     report_.disk->closed_left = down.left_class_sets;
@@ -124,6 +125,7 @@ class Replayer final {
   }
   // The disk keeps what it has, and what is resident.
   tl::unexpected<Status> stopped() {
+    world_.close_remote();
     const WriteDown down = node().write_down(std::chrono::seconds(10));
     return error(Code::kCancelled, world_.disk() == nullptr
                                        ? std::string("stopped")
@@ -156,16 +158,26 @@ class Replayer final {
                         view.missed_tokens));
     report_.pages += pages;
     report_.hit_pages += view.length;
-    if (report_.disk) {
-      report_.disk->brought_pages += view.promoted_pages;
-      report_.disk->hit_pages += std::min(view.promoted_pages, view.length);
-      if (report_.disk->restart) {
-        report_.disk->restart->pages += pages;
-        report_.disk->restart->hit_pages += view.length;
-      }
+    count_brought(view);
+    if (report_.restart) {
+      report_.restart->pages += pages;
+      report_.restart->hit_pages += view.length;
     }
     report_.tokens += request.input_length;
     report_.hit_tokens += std::min(view.length * kTraceBlockTokens, request.input_length);
+  }
+
+  void count_brought(const TicketView& view) {
+    const std::uint64_t remote = std::min(view.remote_pages, view.length);
+    const std::uint64_t from_disk = view.promoted_pages - view.remote_pages;
+    if (report_.remote) {
+      report_.remote->brought_pages += view.remote_pages;
+      report_.remote->hit_pages += remote;
+    }
+    if (report_.disk) {
+      report_.disk->brought_pages += from_disk;
+      report_.disk->hit_pages += std::min(from_disk, view.length - remote);
+    }
   }
 
   // Loads the hit and compares every byte of it that exists.
@@ -224,7 +236,8 @@ class Replayer final {
     for (std::span<const DueRecord> rest = due; !rest.empty();) {
       const std::span<const DueRecord> batch = rest.first(batch_size(rest));
       std::optional<StoreOutcome> refusal = store_batch(keys, batch);
-      if (refusal == StoreOutcome::kNoRoom && report_.disk) {  // what went may still have been written down
+      const bool below = report_.disk || report_.remote;
+      if (refusal == StoreOutcome::kNoRoom && below) {  // what went may still have been written down
         world_.settle_all();
         refusal = store_batch(keys, batch);
       }
@@ -339,10 +352,28 @@ class Replayer final {
     report_.snapshots_evicted += stats.snapshots_evicted;
     report_.peak_bytes = std::max(report_.peak_bytes, stats.resident_bytes_peak);
     node_hit_tokens_ += stats.hit_tokens;
+    add_remote(stats);
     if (!report_.disk) return;
     report_.disk->stored_class_sets += stats.demoted;
     report_.disk->refused_class_sets += stats.demotions_refused;
-    report_.disk->promoted_class_sets += stats.promoted;
+    report_.disk->promoted_class_sets += stats.promoted - stats.remote_promoted;
+  }
+  void add_remote(const Stats& stats) {
+    if (!report_.remote) return;
+    ReplayRemoteReport& all = *report_.remote;
+    all.stored_class_sets += stats.remote_demoted;
+    all.refused_class_sets += stats.remote_refused;
+    all.promoted_class_sets += stats.remote_promoted;
+    const RemoteStats& own = world_.remote()->stats();
+    for (const auto count : {&RemoteStats::lookups, &RemoteStats::names_asked, &RemoteStats::names_known,
+                             &RemoteStats::objects_read, &RemoteStats::object_bytes_read,
+                             &RemoteStats::objects_written, &RemoteStats::object_bytes_written,
+                             &RemoteStats::batches, &RemoteStats::batches_failed, &RemoteStats::batches_late,
+                             &RemoteStats::damaged_objects, &RemoteStats::writes_failed, &RemoteStats::trips})
+      all.tier.*count += own.*count;
+    const RemoteHealth health = world_.remote()->health();
+    all.starts += health.starts;
+    all.kills += health.kills;
   }
   void take_node_counts() {
     add_life();
@@ -352,7 +383,7 @@ class Replayer final {
     report_.fragmentation_bytes = stats.fragmentation_bytes;
     const DiskStats* const disk = world_.disk() != nullptr ? &world_.disk()->stats() : nullptr;
     if (disk != nullptr) report_.disk->log = *disk;
-    if (options_.status) report_.status = status_text(stats, disk);
+    if (options_.status) report_.status = status_text(stats, disk, world_.remote());
   }
 
   void check_sums() {
@@ -369,7 +400,7 @@ class Replayer final {
           report_.hit_pages);
     equal("missed as unknown_past", report_.missed[static_cast<std::size_t>(Reason::kUnknownPast)], 0);
     equal("hit tokens by the node's count", node_hit_tokens_, report_.hit_pages * kTraceBlockTokens);
-    if (first_state_ && !report_.disk &&
+    if (first_state_ && !report_.disk && !report_.remote &&
         std::count_if(form().classes.begin(), form().classes.end(),
                       [](const ClassForm& cls) { return cls.is_state(); }) == 1)
       equal("snapshots_made - snapshots_evicted", report_.snapshots_made - report_.snapshots_evicted,
@@ -470,8 +501,11 @@ Status check_options(const ReplayOptions& options) {
   if (options.snapshot_budget && options.snapshots != SnapshotRule::kAdvice)
     return bad("--snapshot-budget limits what is advised; it needs --snapshots advice");
   if (options.disk && options.disk->path.empty()) return bad("--disk: the path is empty");
-  if (options.disk && options.disk->restart_at == 0)
-    return bad("--restart-at must be at least 1 request, got 0");
+  if (options.restart_at && !options.disk && !options.remote)
+    return bad("--restart-at needs --disk or --remote: without them nothing is warm after it");
+  if (options.remote && options.remote->warm && options.disk)
+    return bad("--remote-warm goes with no --disk: what the disk has is cleared, and so all of it");
+  if (options.restart_at == 0) return bad("--restart-at must be at least 1 request, got 0");
   if (options.page_bytes == 0) return bad("--page-bytes must be at least 1, got 0");
   if (options.spec.page_tokens != kTraceBlockTokens)
     return bad(fmt::format("page tokens must be {}, a block of the trace, got {}", kTraceBlockTokens,

@@ -1,7 +1,8 @@
 // A request trace through the production node: every new page stored with bytes that follow from its key,
 // every hit loaded and compared, a reason for every page that missed. Exactly contract §9.
 //
-// Threads: one thread; a replay runs its copies inline and its time is the trace's.
+// Threads: one thread; a replay runs its copies inline and its time is the trace's. A remote store has time
+// of its own, and threads or a process.
 #pragma once
 
 #include <array>
@@ -20,6 +21,9 @@
 #include "model/spec.h"
 #include "node/options.h"
 #include "node/reasons.h"
+#include "remote/open_store.h"
+#include "remote/remote_options.h"
+#include "remote/remote_stats.h"
 #include "trace/resume_points.h"
 #include "trace/trace.h"
 
@@ -33,8 +37,15 @@ struct ReplayDiskOptions {
   std::uint64_t bytes = 0;  // on the drive: headers, and page_bytes of each record at most; 0: as it is
   DiskAdmission admission = DiskAdmission::kAuto;
   WritePolicy write_policy = WritePolicy::kWriteThrough;
-  // After so many requests, before the next one, the cache is closed and opened again.
-  std::optional<std::uint64_t> restart_at;
+};
+
+// A remote tier below memory and disk, really in a store. Trace time stands still while the store works,
+// whose own limits are in real time.
+struct ReplayRemoteOptions {
+  StoreAddress address;
+  RemoteTierOptions tier;
+  bool warm = false;  // what earlier replays left there is hit; else it is cleared first
+  Duration wait_ready = std::chrono::seconds(15);  // for a connector, whenever it is opened
 };
 
 struct ReplayOptions {
@@ -48,6 +59,10 @@ struct ReplayOptions {
   std::uint64_t page_bytes = 4096;  // of each record's payload that really exist
   bool bound = false;
   std::optional<ReplayDiskOptions> disk;
+  std::optional<ReplayRemoteOptions> remote;
+  // After so many requests, before the next one, the cache is closed and opened again; needs a disk or a
+  // store.
+  std::optional<std::uint64_t> restart_at;
   bool status = false;                      // the report has the node's own, too
   const std::atomic<bool>* stop = nullptr;  // once true the replay ends in good order, as cancelled
 };
@@ -81,8 +96,14 @@ struct ReplayDiskReport {
   std::uint64_t stored_class_sets = 0, refused_class_sets = 0;
   std::uint64_t promoted_class_sets = 0;
   DiskStats log;  // of the last opening, as it was closed
-  std::optional<ReplayRestart> restart;
-  std::optional<std::uint64_t> restart_not_reached;  // asked for after so many, and none came behind them
+};
+struct ReplayRemoteReport {
+  std::string address;          // without a password
+  std::uint64_t hit_pages = 0;  // of which something came from there for the request that hit them
+  std::uint64_t brought_pages = 0;
+  std::uint64_t stored_class_sets = 0, refused_class_sets = 0, promoted_class_sets = 0;
+  RemoteStats tier;                     // of all openings; what is said of now: of the last one
+  std::uint64_t starts = 0, kills = 0;  // of the connector's process
 };
 
 struct ReplayReport {
@@ -103,7 +124,10 @@ struct ReplayReport {
   std::uint64_t compared_bytes = 0;  // of hits, byte for byte
   double seconds = 0;
   std::optional<ReplayDiskReport> disk;
-  std::string status;  // when it was asked for
+  std::optional<ReplayRemoteReport> remote;
+  std::optional<ReplayRestart> restart;
+  std::optional<std::uint64_t> restart_not_reached;  // asked for after so many, and none came behind them
+  std::string status;                                // when it was asked for
   // What does not add up; empty in a good replay.
   std::vector<std::string> wrong;
   double hit_ratio() const {
@@ -116,11 +140,11 @@ struct ReplayReport {
 // Called after each request with the number done and what has come of it so far.
 using ReplayProgress = std::function<void(std::uint64_t done, const ReplayReport& so_far)>;
 
-// A disk is closed in order at the end, what is resident written down.
+// A disk is closed in order at the end, what is resident written down; so is a remote store.
 // Errors: those of check_options; cancelled: stopped; what the disk says when it cannot be opened;
-// resource_exhausted when the longest request passes what --page-bytes
-// allows; what the node says when it cannot be opened. Damage and wrong sums are no errors: they stand in the
-// report.
+// unavailable: the remote store is not ready in time, or has not confirmed that it is cleared;
+// resource_exhausted when the longest request passes what --page-bytes allows; what the node says when it
+// cannot be opened. Damage and wrong sums are no errors: they stand in the report.
 Result<ReplayReport> replay(const Trace& trace, const ReplayOptions& options,
                             const ReplayProgress& progress = {});
 

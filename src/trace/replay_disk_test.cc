@@ -63,12 +63,12 @@ TEST_F(ReplayDisk, ALargeDiskHitsWhatUnlimitedMemoryHits) {
 
 TEST_F(ReplayDisk, AfterARestartInMidTraceItIsWarm) {
   const ReplayReport unlimited = run_unlimited();
-  options.disk->restart_at = 100;
+  options.restart_at = 100;
   for (const WritePolicy policy :
        {WritePolicy::kWriteThrough, WritePolicy::kWriteThroughSelective, WritePolicy::kWriteBack}) {
     options.disk->write_policy = policy;
     const ReplayReport report = run();
-    const ReplayRestart& restart = report.disk->restart.value();
+    const ReplayRestart& restart = report.restart.value();
     EXPECT_EQ(restart.after_requests, 100U);
     EXPECT_GT(restart.hit_pages, 0U);
     EXPECT_EQ(restart.left_class_sets, 0U);
@@ -99,13 +99,13 @@ TEST_F(ReplayDisk, ItEndsWithACloseInOrder) {
 }
 
 TEST_F(ReplayDisk, ARestartThatIsNotReachedIsTold) {
-  options.disk->restart_at = trace.requests.size() - 1;
-  EXPECT_TRUE(run().disk->restart);
+  options.restart_at = trace.requests.size() - 1;
+  EXPECT_TRUE(run().restart);
   for (const std::uint64_t at : {trace.requests.size(), trace.requests.size() + 1}) {
-    options.disk->restart_at = at;
+    options.restart_at = at;
     const ReplayReport report = run();
-    EXPECT_FALSE(report.disk->restart);
-    EXPECT_EQ(report.disk->restart_not_reached, at);
+    EXPECT_FALSE(report.restart);
+    EXPECT_EQ(report.restart_not_reached, at);
     EXPECT_NE(report_text(report, "t", "m", false).find("there were only 200"), std::string::npos);
     EXPECT_NE(report_json(report).find("\"restart_not_reached\":"), std::string::npos);
   }
@@ -123,7 +123,7 @@ TEST_F(ReplayDisk, HybridModelsComeBackWithStatesAndWindows) {
   add(WindowKind{1000}, 1, 1536);
   add(StateKind{}, 2, 5000);
   options.snapshots = SnapshotRule::kBranch;
-  options.disk->restart_at = 100;
+  options.restart_at = 100;
   const ReplayReport report = run();
   EXPECT_GT(report.disk->hit_pages, 0U);
   EXPECT_GT(report.verified_snapshots, 0U);
@@ -147,7 +147,7 @@ TEST_F(ReplayDisk, WhatCannotBeOpenedIsAnErrorAndLeavesNoFile) {
   EXPECT_FALSE(std::filesystem::exists(options.disk->path));
   options.disk->bytes = 0;
   EXPECT_FALSE(replay(trace, options)) << "there is no file, and no size to make it";
-  options.disk->restart_at = 0;
+  options.restart_at = 0;
   EXPECT_FALSE(check_options(options).ok());
 }
 

@@ -24,6 +24,10 @@ constexpr std::uint64_t kSpare = 64;  // entries and extents beyond what is coun
 // still an affair of seconds: 32 GiB in one record, 512 TiB together.
 constexpr std::uint64_t kRecordExtentsMax = 1ULL << 14;
 constexpr std::uint64_t kExtentsMax = 1ULL << 28;
+// In a store's time.
+constexpr Duration kLook = std::chrono::milliseconds(10);
+constexpr Duration kCloseRemote = std::chrono::seconds(5);
+constexpr Duration kLongest = std::chrono::minutes(2);
 
 struct Sizes {
   std::uint64_t unique_pages = 0;
@@ -147,14 +151,19 @@ Result<std::unique_ptr<ReplayWorld>> ReplayWorld::open(const Trace& trace, const
     node_options.disk.write_policy = options.disk->write_policy;
     node_options.disk.write_share = 1.0;
   }
+  world->remote_options_ = options.remote;
   if (Status status = world->open_all(); !status.ok()) return tl::unexpected(std::move(status));
-  if (options.disk) TIERCEL_RETURN_IF_ERROR(world->node_->clear(world->ns_));
+  if (options.disk || (options.remote && !options.remote->warm))
+    TIERCEL_RETURN_IF_ERROR(world->node_->clear(world->ns_));
   return world;
 }
 
 Status ReplayWorld::open_all() {
   if (disk_options_) {
     if (Status status = open_disk(); !status.ok()) return status;
+  }
+  if (remote_options_) {
+    if (Status status = open_remote(); !status.ok()) return status;
   }
   arena_ = std::make_unique<ThinArena>(node_options_.host_bytes + node_options_.disk.host_bytes, page_bytes_);
   return open_node();
@@ -181,10 +190,36 @@ Status ReplayWorld::open_disk() {
   return {};
 }
 
+Status ReplayWorld::open_remote() {
+  const ReplayRemoteOptions& wanted = *remote_options_;
+  auto store = open_store(wanted.address, store_clock_, children_);
+  if (!store) return store.error();
+  store_ = std::move(*store);
+  const Time until = later(store_clock_.now(), wanted.wait_ready);
+  RemoteHealth health = store_->health();
+  while (!health.ready && health.pid != 0 && health.starts == 1 && store_clock_.now() < until) {
+    store_->wait(kLook);
+    static_cast<void>(store_->drain());
+    health = store_->health();
+  }
+  if (!health.ready)
+    return {Code::kUnavailable,
+            fmt::format("remote \"{}\": it is not ready: {}; tiercel doctor --remote tries it",
+                        printable_address(wanted.address.url), health.why_not)};
+  Digest seed{};
+  if (::getrandom(seed.data(), seed.size(), 0) != static_cast<ssize_t>(seed.size()))
+    return {Code::kInternal, "the system gives no random bytes"};
+  auto tier = RemoteTier::open(wanted.tier, *store_, store_clock_, executor_, seed);
+  if (!tier) return tier.error();
+  remote_ = std::move(*tier);
+  return {};
+}
+
 Status ReplayWorld::open_node() {
   const auto open_all = [&]() -> Result<NamespaceId> {
     World world{clock_, executor_, *arena_, *device_};
     world.disk = log_.get();
+    world.remote = remote_.get();
     NodeOptions node_options = node_options_;
     node_options.host_bytes += node_options.disk.host_bytes;
     TIERCEL_ASSIGN_OR_RETURN(node_, Node::open(node_options, world));
@@ -206,9 +241,36 @@ void ReplayWorld::settle() {
   }
 }
 
+bool ReplayWorld::storing() const {
+  return remote_ != nullptr && !remote_->down() && (remote_->writing() || node_->storing_remotely());
+}
+
 void ReplayWorld::settle_all() {
-  do settle();
-  while (drive_ != nullptr && drive_->end_turn());
+  const Time until = later(store_clock_.now(), kLongest);
+  for (;;) {
+    settle();
+    if (drive_ != nullptr && drive_->end_turn()) continue;
+    if (!storing() || store_clock_.now() >= until) return;
+    remote_->flush_soon();
+    if (node_->poll() == 0) remote_->wait(kLook);
+  }
+}
+
+bool ReplayWorld::settle_match(TicketId ticket) {
+  const Time until = later(store_clock_.now(), kLongest);
+  for (;;) {
+    settle_all();
+    if (!node_->ticket(ticket)->pending) return true;
+    if (remote_ == nullptr || store_clock_.now() >= until) return false;
+    remote_->wait(kLook);
+  }
+}
+
+void ReplayWorld::close_remote() {
+  if (remote_ == nullptr) return;
+  settle_all();
+  node_->close_remote(kCloseRemote);
+  settle();
 }
 
 Result<ReplayRestart> ReplayWorld::restart() {
@@ -223,14 +285,17 @@ Result<ReplayRestart> ReplayWorld::restart() {
   if (!down.status.ok()) return tl::unexpected(down.status);
   done.written_class_sets = down.class_sets;
   done.left_class_sets = down.left_class_sets;
+  close_remote();
   node_.reset();
+  remote_.reset();
+  store_.reset();
   log_.reset();
   drive_.reset();
   done.close_seconds = seconds(closing);
   const auto opening = Watch::now();
   if (Status status = open_all(); !status.ok()) return tl::unexpected(std::move(status));
   done.open_seconds = seconds(opening);
-  done.recovered_class_sets = log_->stats().recovered_class_sets;
+  if (log_ != nullptr) done.recovered_class_sets = log_->stats().recovered_class_sets;
   return done;
 }
 

@@ -16,8 +16,10 @@
 #include "memory/arena.h"
 #include "node/node.h"
 #include "os/block_device.h"
+#include "os/child_process.h"
 #include "os/clock.h"
 #include "os/executor.h"
+#include "remote/remote_tier.h"
 #include "trace/pattern_device.h"
 #include "trace/replay.h"
 
@@ -54,15 +56,20 @@ class ReplayWorld final {
   // than a replay could get through.
   static Result<std::unique_ptr<ReplayWorld>> open(const Trace& trace, const ReplayOptions& options);
 
-  // Everything that the node has to do is done when this returns, as far as it needs no drive.
+  // Everything that the node has to do is done when this returns, as far as it needs no drive and no store.
   void settle();
-  // The same with the drive.
+  // The same with the drive, and what is stored remotely.
   void settle_all();
+  // Until a match is answered. False: it is not, in a time that is beyond any deadline of a store.
+  bool settle_match(TicketId ticket);
   // As if the process ended and another began: what is resident is written down and forgotten. Errors: what
   // cannot be opened again.
   Result<ReplayRestart> restart();
-  // Null: no disk.
+  // What is on its way to the store is there, then it is closed.
+  void close_remote();
+  // Null: no disk, no remote store.
   const DiskLog* disk() const { return log_.get(); }
+  const RemoteTier* remote() const { return remote_.get(); }
 
   ManualClock& clock() { return clock_; }
   PatternDevice& device() { return *device_; }
@@ -75,13 +82,16 @@ class ReplayWorld final {
   ReplayWorld() = default;
   Status open_all();
   Status open_disk();
+  Status open_remote();
   Status open_node();
+  bool storing() const;
 
   ModelSpec spec_;
   NodeOptions node_options_;
   std::uint64_t page_bytes_ = 0;
   std::optional<ReplayDiskOptions> disk_options_;
   DiskLogOptions log_options_;
+  std::optional<ReplayRemoteOptions> remote_options_;
 
   ManualClock clock_;
   InlineExecutor executor_;
@@ -89,6 +99,10 @@ class ReplayWorld final {
   std::unique_ptr<PatternDevice> device_;
   std::unique_ptr<TurnDrive> drive_;
   std::unique_ptr<DiskLog> log_;
+  SteadyClock store_clock_;
+  LinuxChildProcesses children_;
+  std::unique_ptr<RemoteStore> store_;
+  std::unique_ptr<RemoteTier> remote_;
   std::unique_ptr<Node> node_;
   FormId form_;
   SessionId session_;

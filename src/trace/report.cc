@@ -106,15 +106,42 @@ nlohmann::ordered_json disk_json(const ReplayDiskReport& disk) {
   json["regions_free"] = disk.log.regions_free;
   json["closed_written"] = disk.closed_written;
   json["closed_left"] = disk.closed_left;
-  if (disk.restart) json["restart"] = restart_json(*disk.restart);
-  if (disk.restart_not_reached) json["restart_not_reached"] = *disk.restart_not_reached;
   return json;
 }
 
+nlohmann::ordered_json remote_json(const ReplayRemoteReport& remote) {
+  const RemoteStats& tier = remote.tier;
+  nlohmann::ordered_json json;
+  json["address"] = remote.address;
+  json["hit_pages"] = remote.hit_pages;
+  json["brought_pages"] = remote.brought_pages;
+  json["promoted_class_sets"] = remote.promoted_class_sets;
+  json["stored_class_sets"] = remote.stored_class_sets;
+  json["refused_class_sets"] = remote.refused_class_sets;
+  json["lookups"] = tier.lookups;
+  json["names_asked"] = tier.names_asked;
+  json["names_known"] = tier.names_known;
+  json["objects_read"] = tier.objects_read;
+  json["read_bytes"] = tier.object_bytes_read;
+  json["objects_written"] = tier.objects_written;
+  json["written_bytes"] = tier.object_bytes_written;
+  json["failed_class_sets"] = tier.writes_failed;
+  json["damaged_objects"] = tier.damaged_objects;
+  json["batches"] = tier.batches;
+  json["batches_failed"] = tier.batches_failed;
+  json["batches_late"] = tier.batches_late;
+  json["times_down"] = tier.trips;
+  json["starts"] = remote.starts;
+  json["kills"] = remote.kills;
+  return json;
+}
+
+using Rows = std::vector<std::pair<std::string_view, std::string>>;
+
 // Rows of the table above the reasons.
-std::vector<std::pair<std::string_view, std::string>> disk_rows(const ReplayReport& report) {
+Rows disk_rows(const ReplayReport& report) {
   const ReplayDiskReport& disk = *report.disk;
-  std::vector<std::pair<std::string_view, std::string>> rows;
+  Rows rows;
   rows.emplace_back("disk",
                     fmt::format("{} in {} regions, admission {}, {}", format_size(disk.log.size_bytes),
                                 disk.log.regions, disk.admission, disk.write_policy));
@@ -129,12 +156,41 @@ std::vector<std::pair<std::string_view, std::string>> disk_rows(const ReplayRepo
   rows.emplace_back("disk closed", fmt::format("{} class-sets in it, {} written down at the end, {} left",
                                                grouped(disk.log.class_sets), grouped(disk.closed_written),
                                                grouped(disk.closed_left)));
-  if (disk.restart_not_reached)
+  return rows;
+}
+
+Rows remote_rows(const ReplayReport& report) {
+  const ReplayRemoteReport& remote = *report.remote;
+  const RemoteStats& tier = remote.tier;
+  Rows rows;
+  rows.emplace_back("remote", remote.address);
+  rows.emplace_back("remote hits", fmt::format("{} of {} hit pages came from the store ({:.2f} %)",
+                                               grouped(remote.hit_pages), grouped(report.hit_pages),
+                                               share(remote.hit_pages, report.hit_pages)));
+  rows.emplace_back(
+      "remote moved",
+      fmt::format("{} objects written ({}) with {} class-sets, {} read ({})", grouped(tier.objects_written),
+                  format_size(tier.object_bytes_written), grouped(remote.stored_class_sets),
+                  grouped(tier.objects_read), format_size(tier.object_bytes_read)));
+  rows.emplace_back("remote asked",
+                    fmt::format("{} lookups of {} names, {} more were known; {} batches, {} failed",
+                                grouped(tier.lookups), grouped(tier.names_asked), grouped(tier.names_known),
+                                grouped(tier.batches), grouped(tier.batches_failed)));
+  if (tier.trips != 0 || tier.writes_failed != 0 || remote.refused_class_sets != 0)
+    rows.emplace_back(
+        "", fmt::format("down {} times; {} class-sets not stored, {} too large", grouped(tier.trips),
+                        grouped(tier.writes_failed), grouped(remote.refused_class_sets)));
+  return rows;
+}
+
+Rows restart_rows(const ReplayReport& report) {
+  Rows rows;
+  if (report.restart_not_reached)
     rows.emplace_back("restart", fmt::format("none: it was to come after {} requests, and before another; "
                                              "there were only {}",
-                                             grouped(*disk.restart_not_reached), grouped(report.requests)));
-  if (!disk.restart) return rows;
-  const ReplayRestart& restart = *disk.restart;
+                                             grouped(*report.restart_not_reached), grouped(report.requests)));
+  if (!report.restart) return rows;
+  const ReplayRestart& restart = *report.restart;
   rows.emplace_back("restart",
                     fmt::format("after {} requests: {} pages were in memory, {} records written down, "
                                 "{} left, in {:.3f} s",
@@ -144,6 +200,16 @@ std::vector<std::pair<std::string_view, std::string>> disk_rows(const ReplayRepo
   rows.emplace_back(
       "", fmt::format("opened in {:.3f} s with {} records; hit ratio after it {:.4f}", restart.open_seconds,
                       grouped(restart.recovered_class_sets), share(restart.hit_pages, restart.pages) / 100));
+  return rows;
+}
+
+// Of the tiers below memory, and of a restart.
+Rows rows_below(const ReplayReport& report) {
+  Rows rows;
+  const auto add = [&](Rows more) { rows.insert(rows.end(), more.begin(), more.end()); };
+  if (report.disk) add(disk_rows(report));
+  if (report.remote) add(remote_rows(report));
+  add(restart_rows(report));
   return rows;
 }
 
@@ -188,6 +254,12 @@ std::string report_json(const ReplayReport& report) {
   json["corrupt_pages"] = report.corrupt_pages;
   json["compared_bytes"] = report.compared_bytes;
   if (report.disk) json["disk"] = disk_json(*report.disk);
+  if (report.remote) json["remote"] = remote_json(*report.remote);
+  if (report.restart || report.restart_not_reached) {
+    nlohmann::ordered_json& where = json[report.disk ? "disk" : "remote"];
+    if (report.restart) where["restart"] = restart_json(*report.restart);
+    if (report.restart_not_reached) where["restart_not_reached"] = *report.restart_not_reached;
+  }
   if (!report.status.empty()) json["status"] = report.status;
   json["wrong"] = report.wrong;
   json["seconds"] = report.seconds;
@@ -223,8 +295,7 @@ std::string report_text(const ReplayReport& report, std::string_view trace, std:
   if (report.snapshot_bytes != 0)
     row("snapshots", fmt::format("{} made, {} evicted", grouped(report.snapshots_made),
                                  grouped(report.snapshots_evicted)));
-  if (report.disk)
-    for (const auto& [name, value] : disk_rows(report)) row(name, value);
+  for (const auto& [name, value] : rows_below(report)) row(name, value);
   row("bytes",
       fmt::format("{} resident, {} at the peak, {} lost to rounding", format_size(report.resident_bytes),
                   format_size(report.peak_bytes), format_size(report.fragmentation_bytes)));

@@ -10,6 +10,7 @@
   lfm2_swa              the same, every attention layer with a window of 128
   granite_hybrid        state-space (mamba 2) and full attention
   mla                   attention with one compressed row for K and V (architecture deepseek2)
+  lora/a, lora/b        LoRA adapters for llama
 
 Four layers, 64 wide, 256 tokens without a text; contexts up to 4,096. What a model answers depends on every token that it still sees, so
 that a wrongly restored state shows: attention is sharp (few tokens weigh much, near and far alike), states fade over some hundred tokens,
@@ -43,21 +44,41 @@ class Numbers:
         return array.array("f", [math.exp(self.random.uniform(math.log(low), math.log(high))) for _ in range(count)])
 
 
-class Model:
-    def __init__(self, architecture, seed, **keys):
-        self.architecture = architecture
+class File:
+    """Keys, and tensors with random values."""
+
+    def __init__(self, architecture, seed):
         self.numbers = Numbers(seed)
-        self.keys = [("general.architecture", architecture), ("general.name", f"tiny {architecture} {seed}"),
-                     ("tokenizer.ggml.model", "no_vocab")]
+        self.keys = [("general.architecture", architecture), ("general.name", f"tiny {architecture} {seed}")]
         self.tensors = []
-        common = {"vocab_size": VOCABULARY, "context_length": 4096, "embedding_length": WIDTH, "block_count": LAYERS,
-                  "feed_forward_length": FEED, "attention.head_count": HEADS, "attention.layer_norm_rms_epsilon": 1e-5}
-        for name, value in {**common, **{name.replace("__", "."): value for name, value in keys.items()}}.items():
-            self.keys.append((f"{architecture}.{name}", value))
 
     def tensor(self, name, shape, values):
         assert len(values) == math.prod(shape)
         self.tensors.append((name, shape, values))
+
+    def write(self, path):
+        head, data, at = [], [], 0
+        for name, shape, values in self.tensors:
+            if sys.byteorder == "big":
+                values.byteswap()
+            size = 4 * len(values)
+            head.append(text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, at))
+            data.append(values.tobytes() + bytes(-size % ALIGNMENT))
+            at += size + -size % ALIGNMENT
+        top = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.keys))
+        top += b"".join(text(key) + typed(value) for key, value in self.keys) + b"".join(head)
+        with open(path, "wb") as file:
+            file.write(top + bytes(-len(top) % ALIGNMENT) + b"".join(data))
+
+
+class Model(File):
+    def __init__(self, architecture, seed, **keys):
+        super().__init__(architecture, seed)
+        self.keys.append(("tokenizer.ggml.model", "no_vocab"))
+        common = {"vocab_size": VOCABULARY, "context_length": 4096, "embedding_length": WIDTH, "block_count": LAYERS,
+                  "feed_forward_length": FEED, "attention.head_count": HEADS, "attention.layer_norm_rms_epsilon": 1e-5}
+        for name, value in {**common, **{name.replace("__", "."): value for name, value in keys.items()}}.items():
+            self.keys.append((f"{architecture}.{name}", value))
 
     def matrix(self, name, rows, columns, gain=1.0, *more):
         """`rows` numbers in, `columns` out, the output `gain` times the size of the input."""
@@ -97,20 +118,6 @@ class Model:
     def decay(self, name, shape):
         rates = self.numbers.between(math.prod(shape), 0.05, 1)
         self.tensor(name, shape, array.array("f", [-rate for rate in rates]))
-
-    def write(self, path):
-        head, data, at = [], [], 0
-        for name, shape, values in self.tensors:
-            if sys.byteorder == "big":
-                values.byteswap()
-            size = 4 * len(values)
-            head.append(text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, at))
-            data.append(values.tobytes() + bytes(-size % ALIGNMENT))
-            at += size + -size % ALIGNMENT
-        top = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.keys))
-        top += b"".join(text(key) + typed(value) for key, value in self.keys) + b"".join(head)
-        with open(path, "wb") as file:
-            file.write(top + bytes(-len(top) % ALIGNMENT) + b"".join(data))
 
 
 def text(value):
@@ -244,12 +251,26 @@ def mla(seed):
     return model
 
 
+def lora(seed):
+    """Rank 4, of every layer's queries and values; at scale 1 it changes them by half their size."""
+    rank, size = 4, 0.5
+    adapter = File("llama", seed)
+    adapter.keys += [("general.type", "adapter"), ("adapter.type", "lora"), ("adapter.lora.alpha", float(rank))]
+    for layer in range(LAYERS):
+        for name, columns in (("attn_q", HEADS * HEAD), ("attn_v", KV_HEADS * HEAD)):
+            weight = f"blk.{layer}.{name}.weight"
+            adapter.tensor(weight + ".lora_a", (WIDTH, rank), adapter.numbers.around(WIDTH * rank, 0, 1 / math.sqrt(WIDTH)))
+            adapter.tensor(weight + ".lora_b", (rank, columns), adapter.numbers.around(rank * columns, 0, size / math.sqrt(rank)))
+    return adapter
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit("tiny_models: say the folder to write into")
     models = {"llama": llama(1), "llama_b": llama(2), "llama_swa": windowed(3, 128), "llama_swa96": windowed(4, 96), "mamba": mamba(5),
-              "lfm2": lfm2(6), "lfm2_swa": lfm2(7, attention__sliding_window=128), "granite_hybrid": granite_hybrid(8), "mla": mla(9)}
-    os.makedirs(sys.argv[1], exist_ok=True)
+              "lfm2": lfm2(6), "lfm2_swa": lfm2(7, attention__sliding_window=128), "granite_hybrid": granite_hybrid(8), "mla": mla(9),
+              "lora/a": lora(10), "lora/b": lora(11)}
+    os.makedirs(os.path.join(sys.argv[1], "lora"), exist_ok=True)
     for name, model in models.items():
         model.write(os.path.join(sys.argv[1], name + ".gguf"))
 

@@ -50,6 +50,11 @@ struct StoreOptions {
   std::uint64_t cache_bytes = 0;
   std::uint64_t host_bytes = 512ULL << 20;  // in memory
   std::uint64_t wait_ns = 5'000'000'000;    // for another process that has it
+  // Below the disk, a store that other machines reach, too: mooncake://HOST:PORT, valkey://HOST:PORT,
+  // posix:FOLDER … (docs/guide/connectors.md). Empty: what the environment's TIERCEL_REMOTE says, or none.
+  // Opening waits at most so long until it is ready, and goes on without it; it is asked again by itself.
+  std::string remote;
+  std::uint64_t remote_wait_ns = 3'000'000'000;
   // Claiming and touching take a moment; as in tiercel_node_options.
   tiercel_progress progress = nullptr;
   void* progress_context = nullptr;
@@ -68,7 +73,8 @@ class Store {
 
   // Until everything saved before is on disk. Errors: those of tiercel_flush.
   Status flush(std::uint64_t deadline_ns = 10'000'000'000);
-  // Writes down what the disk has not, and ends; idempotent. Every ContextCache that uses it restores nothing
+  // Writes down what the disk has not, stores what the remote store has not (five seconds at most), and ends;
+  // idempotent. Every ContextCache that uses it restores nothing
   // from now on.
   Status close();
   bool is_open() const;
@@ -97,7 +103,7 @@ struct ContextOptions {
   Mode mode = Mode::kFast;
   std::uint32_t page_tokens = 16;          // 16, 32 or 64
   std::uint32_t snapshots_per_prompt = 4;  // most that one prefill takes; window, recurrent, hybrid models
-  std::uint64_t promote_wait_ns = 10'000'000'000;  // for pages on their way from disk
+  std::uint64_t promote_wait_ns = 10'000'000'000;  // for pages on their way from disk and remote store
   std::vector<LoraAdapter> adapters;
   // Whatever else changes what is computed: control vectors, overridden metadata, devices that layers are on.
   std::vector<std::pair<std::string, std::string>> other;
@@ -125,9 +131,9 @@ struct Missed {
 // What restore() came to. Whatever it is, the sequence has exactly `tokens` tokens now.
 struct Restored {
   std::uint32_t tokens = 0;
-  std::uint32_t limit = 0;                         // most that the mode allows to restore of this prompt
-  std::uint32_t host_tokens = 0, disk_tokens = 0;  // by where they came from; both 0 for whole states
-  std::uint64_t bytes = 0;                         // of the state that llama.cpp was given
+  std::uint32_t limit = 0;  // most that the mode allows to restore of this prompt
+  std::uint32_t host_tokens = 0, disk_tokens = 0, remote_tokens = 0;  // by where they came from
+  std::uint64_t bytes = 0;                                            // of the state that llama.cpp was given
   std::string note;  // one line when something was in the way ("the store was closed"), else empty
   std::vector<Missed>
       missed;  // each token of the prompt that was not restored, by reason; without a store: none
@@ -170,8 +176,9 @@ class ContextCache {
 
   // Empties the sequence and gives it the longest usable prefix of `prompt`; at least the last token is left
   // to compute. Errors: invalid_argument (sequence; a token that the model has not; a prompt longer than the
-  // context). Waits: for pages on their way from disk, promote_wait_ns at most for each of three attempts.
-  // Cost: O(pages × layers) (with values transposed also × their width), and the bytes once.
+  // context). Waits: for pages on their way from disk and remote store, promote_wait_ns at most
+  // for each of three attempts. Cost: O(pages × layers) (with values transposed also × their width), and the
+  // bytes once.
   Result<Restored> restore(llama_seq_id sequence, std::span<const llama_token> prompt);
 
   // restore(), then llama_decode over the rest, split where the mode wants it and where snapshots are worth
