@@ -9,14 +9,17 @@ add_test(NAME sim.long COMMAND tiercel-sim --seeds 1001:1010 --steps 3000)
 add_test(NAME sim.state_disk COMMAND tiercel-sim --seeds 201:260 --spec state_disk)
 # Snapshots of pages that only the disk has.
 add_test(NAME sim.full_state_disk COMMAND tiercel-sim --seeds 201:240 --spec full_state_disk)
+# A store that others use, too: shards of two computations are met in models with shards.
+add_test(NAME sim.hybrid_remote COMMAND tiercel-sim --seeds 201:230 --spec hybrid_remote)
+add_test(NAME sim.full_disk_remote COMMAND tiercel-sim --seeds 201:230 --spec full_disk_remote)
 add_test(NAME sim.faults COMMAND ${SIMULATOR_CHECK} faults ${BIN})
 add_test(NAME sim.repeats COMMAND ${SIMULATOR_CHECK} repeats ${BIN})
 add_test(NAME sim.usage COMMAND ${SIMULATOR_CHECK} usage ${BIN})
 # The same simulation over the objects that users link; and no fault has left its name in them.
 add_test(NAME sim.library COMMAND tiercel-sim-clean --seeds 1:20)
 add_test(NAME sim.library_has_no_faults COMMAND ${SIMULATOR_CHECK} names ${BIN} ${PROJECT_BINARY_DIR}/src)
-set_tests_properties(sim.seeds sim.fresh sim.long sim.state_disk sim.full_state_disk sim.faults sim.repeats sim.usage sim.library
-  sim.library_has_no_faults PROPERTIES TIMEOUT 600 LABELS sim)
+set_tests_properties(sim.seeds sim.fresh sim.long sim.state_disk sim.full_state_disk sim.hybrid_remote sim.full_disk_remote sim.faults sim.repeats
+  sim.usage sim.library sim.library_has_no_faults PROPERTIES TIMEOUT 600 LABELS sim)
 
 tiercel_preset_test(asan sim.seeds COMMAND tiercel-sim-clean --seeds 1:50 LABELS sim)
 # The disk log alone, a run of which is short: many more of them.

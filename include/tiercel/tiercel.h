@@ -344,8 +344,8 @@ TIERCEL_API tiercel_status tiercel_commit(tiercel_reservation* reservation,
                                           const tiercel_commit_options* options,
                                           tiercel_operation** operation, tiercel_error* error);
 /* The same for sparse and optional class-sets that come after their page. Errors: also invalid_argument (an
- * item is of a required class), failed_precondition (a page is not visible any more, or not yet; the
- * reservation stays). */
+ * item is of a required class), failed_precondition (neither the host tier nor the disk has a page any more,
+ * or yet; the reservation stays). */
 TIERCEL_API tiercel_status tiercel_attach(tiercel_reservation* reservation,
                                           const tiercel_commit_options* options,
                                           tiercel_operation** operation, tiercel_error* error);

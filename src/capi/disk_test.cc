@@ -107,6 +107,42 @@ TEST_P(CapiDisk, AFreshCacheOneConversationCloseAndReopenHits) {
   tiercel_ticket_release(ticket);
 }
 
+TEST_P(CapiDisk, ASnapshotIsAttachedToAPageThatOnlyTheDiskHas) {
+  std::vector<tiercel_key> keys;
+  {
+    Program program(options());
+    keys = Program::make_keys(program.ns, 3, 1);
+    auto pages = Program::items(keys);
+    pages.pop_back();  // the snapshot
+    auto store = sized<tiercel_store_options>();
+    store.items = pages.data();
+    store.item_count = pages.size();
+    tiercel_operation* operation = nullptr;
+    TIERCEL_OK_CALL(tiercel_store(program.ns, &store, nullptr, &operation, error));
+    TIERCEL_OK_CALL(tiercel_operation_wait(operation, TIERCEL_COMPLETION_VISIBLE, kLong, error));
+    tiercel_operation_release(operation);
+  }
+  Program program(options());
+  EXPECT_EQ(promoted_length(program, keys), 0U);
+  const std::vector<tiercel_store_item> snapshot = {Program::items(keys).back()};
+  const auto attach = [&](const std::vector<tiercel_store_item>& what, tiercel_status wanted) {
+    auto store = sized<tiercel_store_options>();
+    store.items = what.data();
+    store.item_count = what.size();
+    tiercel_reservation* reservation = nullptr;
+    TIERCEL_OK_CALL(tiercel_reserve(program.ns, &store, nullptr, &reservation, error));
+    tiercel_operation* operation = nullptr;
+    EXPECT_EQ(tiercel_attach(reservation, nullptr, &operation, nullptr), wanted);
+    if (operation != nullptr)
+      TIERCEL_OK_CALL(tiercel_operation_wait(operation, TIERCEL_COMPLETION_VISIBLE, kLong, error));
+    tiercel_operation_release(operation);
+    tiercel_reservation_release(reservation);
+  };
+  attach({Program::items(Program::make_keys(program.ns, 3, 2)).back()}, TIERCEL_FAILED_PRECONDITION);
+  attach(snapshot, TIERCEL_OK);
+  EXPECT_EQ(promoted_length(program, keys), 3U);
+}
+
 TEST_P(CapiDisk, AMatchIsToldOnceAndItsTicketCountsByTier) {
   std::vector<tiercel_key> keys;
   {

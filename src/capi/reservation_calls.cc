@@ -142,6 +142,12 @@ tiercel_status tiercel_reservation_segments(const tiercel_reservation* reservati
 
 namespace {
 
+// It is in the host tier, on its way there, or only the disk has it.
+bool has_page(const tiercel_reservation& reservation, const Key& key, const Live& live) {
+  const PageView page = live.node->why(reservation.ns, key);
+  return page.resident || page.own == Reason::kTooLate || page.own == Reason::kTierDown;
+}
+
 // Every item that is to be attached is something that may come after its page, and the pages are there.
 Answer check_attach(const tiercel_reservation& reservation, const CommitRequest& what, Live& live) {
   for (std::size_t i = 0; i < reservation.items.size(); ++i) {
@@ -153,9 +159,10 @@ Answer check_attach(const tiercel_reservation& reservation, const CommitRequest&
     if (reservation.table->form.classes[item.cls].required())
       return invalid(
           fmt::format("attach: class {} is required: it comes with its page, use commit", item.cls));
-    if (!live.node->why(reservation.ns, item.key).resident)
-      return {TIERCEL_FAILED_PRECONDITION,
-              "attach: a page is not visible; commit stores it as a page of its own"};
+    if (!has_page(reservation, item.key, live))
+      return {
+          TIERCEL_FAILED_PRECONDITION,
+          "attach: neither the host tier nor the disk has the page; commit stores it as a page of its own"};
   }
   return {};
 }

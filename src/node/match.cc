@@ -311,7 +311,13 @@ PageView Node::State::page_view(NamespaceId ns, const Key& key, const Page* page
     view.resident = required != 0 ? (page->presence & required) == required : page->presence != 0;
     if (view.resident) return view;
   }
-  const auto is_under_way = [](const Residence* set) { return set != nullptr && !set->page_below; };
+  // The disk has what is needed of it: what may come after its page does not change that.
+  const Presence required = namespaces.at(ns)->form->required;
+  const bool below = lower != 0 && (lower & required) == required;
+  const Presence later = below && required != 0 ? ~required : 0;
+  const auto is_under_way = [&](const Residence* set) {
+    return set != nullptr && !set->page_below && (later >> set->cls.value() & 1) == 0;
+  };
   if (page != nullptr && std::any_of(page->sets.begin(), page->sets.end(), is_under_way)) {
     const bool comes_up = std::all_of(page->sets.begin(), page->sets.end(), [&](const Residence* set) {
       return !is_under_way(set) || set->from_disk || set->state == ResidenceState::kResident;
@@ -319,9 +325,7 @@ PageView Node::State::page_view(NamespaceId ns, const Key& key, const Page* page
     view.own = comes_up ? Reason::kTooLate : Reason::kInFlight;
     return view;
   }
-  // The disk has what is needed of it, and it was not brought up.
-  const Presence required = namespaces.at(ns)->form->required;
-  if (lower != 0 && (lower & required) == required) {
+  if (below) {  // and it was not brought up
     view.own = lower_down() ? Reason::kTierDown : Reason::kTooLate;
     return view;
   }

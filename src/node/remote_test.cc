@@ -372,6 +372,26 @@ TEST(NodeRemote, ADiskBesideIt) {
   EXPECT_GT(asked, 0U);
 }
 
+// What the disk has of a page was removed with a page above it; what the store has came later.
+TEST(NodeRemote, ThePageOfTheStoreIsNotReadFromTheDiskWhereItWasRemoved) {
+  RemoteBed bed;
+  TestBlockDevice drive(32 << 20, bed.clock);
+  std::unique_ptr<DiskLog> log = DiskLog::open(small_log(), drive, bed.clock, Digest{std::byte{3}}).value();
+  auto& first = bed.machine(log.get());
+  const std::vector<Key> keys = first.world->keys(4);
+  first.world->store_pages(keys, {});
+  bed.settle(first);
+  EXPECT_EQ(first.node().stats().demoted, 4U);
+  ASSERT_TRUE(first.node().remove(first.world->ns(), std::span(keys.data(), 1)).ok());
+  auto& second = bed.machine();
+  second.world->store_pages(keys, {});
+  bed.settle(second);
+  bed.clock.advance(std::chrono::seconds(2));
+  bed.expect_served(first, keys, 4);
+  EXPECT_EQ(first.node().stats().remote_hit_tokens, 4 * 16U);
+  EXPECT_EQ(first.node().stats().disk_hit_tokens, 0U);
+}
+
 TEST(NodeRemote, ClosingStoresWhatIsOnItsWayAndEverythingElseMisses) {
   RemoteBed bed;
   auto& first = bed.machine();

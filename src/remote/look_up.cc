@@ -23,6 +23,8 @@ constexpr std::size_t kNamesMax = 1024;
 constexpr std::uint64_t kPointsAtOnce = 32;
 constexpr std::uint64_t kRunsAtOnce = 64;
 
+Status cleared_meanwhile() { return {Code::kUnavailable, "remote: the namespace was cleared meanwhile"}; }
+
 }  // namespace
 
 // ---- what is known ----
@@ -141,9 +143,9 @@ bool RemoteTier::State::ask(Lookup& lookup, const std::vector<RunName>& runs) {
   const auto send = [&] {
     if (items.empty()) return true;
     const RemoteLookupId id = lookup.id;
-    const bool started = start(
-        RemoteVerb::kExists, std::exchange(items, {}), {},
-        [this, id, asked = std::exchange(asked, {})](const auto& results) { answer(id, asked, results); });
+    const bool started = start(RemoteVerb::kExists, std::exchange(items, {}), {},
+                               [this, id, under = *space.current, asked = std::exchange(asked, {})](
+                                   const auto& results) { answer(id, under, asked, results); });
     if (started) {
       ++lookup.answers_due;
       any = true;
@@ -169,10 +171,17 @@ bool RemoteTier::State::ask(Lookup& lookup, const std::vector<RunName>& runs) {
   return any;
 }
 
-void RemoteTier::State::answer(RemoteLookupId id, const std::vector<RunName>& runs,
-                               const std::vector<RemoteResult>& results) {
+void RemoteTier::State::answer(RemoteLookupId id, const remote::ObjectSpace& under,
+                               const std::vector<RunName>& runs, const std::vector<RemoteResult>& results) {
   const auto at = lookups.find(id);
   Lookup* lookup = at == lookups.end() ? nullptr : &at->second;
+  if (!runs.empty() &&
+      space_of(runs.front().space).current != under) {  // it says nothing of what is there now
+    if (lookup == nullptr) return;
+    --lookup->answers_due;
+    if (lookup->status.ok()) lookup->status = cleared_meanwhile();
+    return;
+  }
   std::size_t next = 0;
   for (const RunName& run : runs) {
     const remote::TierSpace& space = space_of(run.space);
@@ -212,7 +221,7 @@ bool RemoteTier::State::advance(Lookup& lookup) {
   if (!space.current) {
     // Cleared meanwhile: what was learnt is forgotten.
     if (lookup.step != LookStep::kMarkers) {
-      lookup.status = Status{Code::kUnavailable, "remote: the namespace was cleared meanwhile"};
+      lookup.status = cleared_meanwhile();
       lookup.step = LookStep::kDone;
     }
     return lookup.step == LookStep::kDone;
@@ -301,12 +310,16 @@ std::optional<RemoteLookupId> RemoteTier::look_up(const RemoteQuestion& question
   lookup.deadline = later(s.now(), 8 * s.options.batch_deadline);
   const RemoteLookupId id = lookup.id;
   Lookup& placed = s.lookups.emplace(id, std::move(lookup)).first->second;
-  // Everything is known already: no event is needed.
   if (s.advance(placed)) {
-    s.lookups.erase(id);
-    return std::nullopt;
+    // Everything is known already, and no event is needed; or nobody could be asked, which is an answer.
+    if (placed.status.ok() || down()) {
+      s.lookups.erase(id);
+      return std::nullopt;
+    }
+    s.end_lookup(id, Status(placed.status));
+  } else if (!s.lookups.contains(id)) {
+    return std::nullopt;  // asking found the tier down
   }
-  if (!s.lookups.contains(id)) return std::nullopt;  // asking found the tier down
   ++s.stats.lookups;
   return id;
 }

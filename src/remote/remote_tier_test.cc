@@ -337,6 +337,62 @@ TEST(RemoteTier, AClearThatTheStoreDoesNotConfirmSaysSoAndNothingIsServedMeanwhi
   EXPECT_THAT(node.there(chain), Each(0U));
 }
 
+// Its answer says nothing of what is there now.
+TEST(RemoteTier, ALookupThatAClearHasOvertakenLearnsNothing) {
+  Bed bed;
+  TierNode node(bed.objects, bed.clock, {}), other(bed.objects, bed.clock, {}, {}, {}, 2);
+  node.settle();
+  other.settle();
+  const auto chain = tier_chain(3, 1);
+  other.append_pages(chain, 0, 3);
+  other.settle();
+  node.store.nature().latency_max = std::chrono::milliseconds(200);
+  EXPECT_TRUE(node.look(chain));
+  node.store.nature().latency_max = Duration{0};
+  node.tier->clear(node.space);
+  EXPECT_TRUE(node.tier->settle(std::chrono::seconds(5)).ok());
+  EXPECT_EQ(node.store.under_way(), 1U);
+  node.settle();
+  EXPECT_EQ(node.look_status.code, Code::kUnavailable);
+  EXPECT_THAT(node.there(chain), Each(0U));
+  EXPECT_EQ(node.append(chain, 0, kFull), RemoteVerdict::kAccepted);
+  node.settle();
+  EXPECT_EQ(node.written, 1U);
+}
+
+TEST(RemoteTier, AStoreThatTakesNoMoreQuestionsHasNotAnswered) {
+  Bed bed;
+  TierNode node(bed.objects, bed.clock, {});
+  node.settle();
+  node.store.nature().batches_max = 1;
+  EXPECT_TRUE(node.look(tier_chain(3, 1)));
+  EXPECT_TRUE(node.look(tier_chain(3, 2)));
+  node.poll();
+  EXPECT_EQ(node.lookups.size(), 1U);
+  EXPECT_EQ(node.look_status.code, Code::kUnavailable);
+  EXPECT_EQ(node.tier->stats().lookups_failed, 1U);
+  EXPECT_FALSE(node.tier->down());
+  node.settle();
+  EXPECT_TRUE(node.lookups.empty());
+}
+
+// Whichever byte it is: another node makes it good.
+TEST(RemoteTier, ADamagedMarkerIsMadeAnew) {
+  for (std::size_t at = 0; at < remote::kMarkerBytes; ++at) {
+    Bed bed;
+    TierNode node(bed.objects, bed.clock, {});
+    node.settle();
+    for (auto& [name, bytes] : bed.objects) bytes[at] ^= std::byte{4};
+    TierNode other(bed.objects, bed.clock, {}, {}, {}, 2);
+    other.settle();
+    bed.clock.advance(std::chrono::seconds(1));
+    other.settle();
+    EXPECT_EQ(other.append(tier_chain(1, 1), 0, kFull), RemoteVerdict::kAccepted) << at;
+    other.settle();
+    EXPECT_EQ(other.written, 1U);
+  }
+}
+
 // A marker that the store has forgotten takes what was stored under it with it.
 TEST(RemoteTier, ALostMarkerIsAClear) {
   Bed bed;

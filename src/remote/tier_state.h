@@ -235,7 +235,8 @@ struct RemoteTier::State {
   std::uint64_t required_reach(const remote::Lookup& lookup, std::uint64_t from) const;
   void note_deepest_point(remote::Lookup& lookup) const;
   bool ask(remote::Lookup& lookup, const std::vector<remote::RunName>& runs);
-  void answer(RemoteLookupId id, const std::vector<remote::RunName>& runs,
+  // `under`: whose names were asked for.
+  void answer(RemoteLookupId id, const remote::ObjectSpace& under, const std::vector<remote::RunName>& runs,
               const std::vector<RemoteResult>& results);
   void note_run(const remote::Lookup& lookup, const remote::RunName& run);
 

@@ -207,16 +207,18 @@ void clear_pages(Scene& scene) {
   clear_space(scene, space);
 }
 
+// Rather where the first page of a chain is on its way: behind one that is not there nothing is asked for.
 void clear_storing(Scene& scene) {
   if (!scene.scenario.remote->clears) return;
-  for (const AuditResidence& each : scene.view.before.residences) {
-    if (!each.storing) continue;
-    const Space& space = scene.spaces[scene.space_of.at(each.ns)];
-    ++scene.disturbances;
-    scene.coverage.hit("remote_cleared_while_storing");
-    note_record(scene, scene.node->clear(space.id));
-    return clear_space(scene, space);
-  }
+  const AuditResidence* chosen = nullptr;
+  for (const AuditResidence& each : scene.view.before.residences)
+    if (each.storing && (chosen == nullptr || !scene.book.parent({each.ns, each.key}))) chosen = &each;
+  if (chosen == nullptr) return;
+  const Space& space = scene.spaces[scene.space_of.at(chosen->ns)];
+  ++scene.disturbances;
+  scene.coverage.hit("remote_cleared_while_storing");
+  note_record(scene, scene.node->clear(space.id));
+  clear_space(scene, space);
 }
 
 void next_epoch(Scene& scene) {

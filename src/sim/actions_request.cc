@@ -67,6 +67,7 @@ void match(Scene& scene, SimRequest& request) {
   choose_promotion(scene, query);
   ticket.query = query;
   request.matched = true;
+  const std::uint64_t troubles = scene.remote == nullptr ? 0 : store_troubles(scene);
   const auto answer = scene.node->match(query);
   if (!answer) return;
   ticket.id = *answer;
@@ -76,7 +77,6 @@ void match(Scene& scene, SimRequest& request) {
     request.waits_for = ticket.id;
     const Time deadline =
         scene.clock.now() + query.deadline.value_or(scene.scenario.options.operation_deadline);
-    const std::uint64_t troubles = scene.remote == nullptr ? 0 : store_troubles(scene);
     scene.below->matches.emplace(*answer, SimWaiting{std::move(ticket), deadline, troubles});
     scene.coverage.hit("node_match_pending");
     return;

@@ -63,11 +63,11 @@ constexpr Choice kDiskChoices[] = {
 
 // In runs over a store, too.
 constexpr Choice kRemoteChoices[] = {
-    {"advance_store", advance_store, 400},      {"prefetch", prefetch_pages, 25},
-    {"trouble_store", trouble_store, 16},       {"spoil_store", spoil_store, 12},
-    {"neighbour_stores", neighbour_stores, 90}, {"neighbour_looks", neighbour_looks, 12},
-    {"neighbour_clears", neighbour_clears, 2},  {"remove_awaited", remove_awaited, 5},
-    {"clear_storing", clear_storing, 14},
+    {"advance_store", advance_store, 400},       {"prefetch", prefetch_pages, 25},
+    {"trouble_store", trouble_store, 16},        {"spoil_store", spoil_store, 12},
+    {"neighbour_stores", neighbour_stores, 140}, {"neighbour_looks", neighbour_looks, 12},
+    {"neighbour_clears", neighbour_clears, 1},   {"remove_awaited", remove_awaited, 3},
+    {"clear_storing", clear_storing, 10},
 };
 
 const Choice* choose_of(Scene& scene, std::span<const Choice> choices) {
@@ -199,7 +199,7 @@ std::string act(Scene& scene) {
       scene.clock.advance(std::chrono::milliseconds(scene.prng.below(20)));
       if (keeps_all && removes(choice)) return "nothing";
       // Each takes its whole namespace out of a store's reach: with fewer there is something to be reached.
-      if (scene.remote != nullptr && removes(choice) && scene.prng.chance(0.7)) return "nothing";
+      if (scene.remote != nullptr && removes(choice) && scene.prng.chance(0.85)) return "nothing";
       choice.act(scene);
       return std::string(choice.name);
     }

@@ -22,8 +22,9 @@ Digest own_seed(std::uint64_t seed) {
 Neighbour::Neighbour(TwinObjects& objects, Scene& scene)
     : store_(objects, scene.clock, scene.scenario.remote->neighbours, mix64(scene.seed ^ kSeed)),
       executor_(scene.scenario.executor, mix64(scene.seed ^ kSeed) + 1) {
-  auto opened =
-      RemoteTier::open(scene.scenario.remote->tier, store_, scene.clock, executor_, own_seed(scene.seed));
+  RemoteTierOptions options = scene.scenario.remote->tier;
+  options.known_for = std::chrono::milliseconds(10);  // it stores again what others have there
+  auto opened = RemoteTier::open(options, store_, scene.clock, executor_, own_seed(scene.seed));
   TIERCEL_CHECK(opened.has_value());
   tier_ = std::move(*opened);
 }
@@ -118,6 +119,16 @@ void Neighbour::store(Scene& scene) {
   }
 }
 
+// Where one shard's object went and another's is left, the two are of two computations then.
+void Neighbour::store_again(Scene& scene, std::string_view object) {
+  const Computation computation = kNeighboursComputation + ++computations_;
+  for (const Prompt& page : scene.prompts) {
+    if (object.find(to_hex(page.key)) == std::string_view::npos || scene.spaces[page.ns].dead) continue;
+    for (const ClassForm& cls : scene.form_of(scene.spaces[page.ns]).classes)
+      append(scene, page, cls.id, computation);
+  }
+}
+
 void Neighbour::clear(Scene& scene) {
   const Space& space = scene.spaces[scene.prng.below(scene.spaces.size())];
   if (scene.prng.chance(0.7))
@@ -142,12 +153,14 @@ void Neighbour::look_up(Scene& scene) {
 }
 
 void Neighbour::trouble(Scene& scene) {
-  if (scene.prng.chance(0.5))
-    store_.hang(scene.prng.chance(0.5));
-  else if (scene.prng.chance(0.3))
-    store_.kill();
-  else
+  if (!store_.health().ready)
     store_.revive();
+  else if (store_.hung())
+    store_.hang(false);
+  else if (scene.prng.chance(0.5))
+    store_.hang(true);
+  else
+    store_.kill();
 }
 
 void Neighbour::calm() {

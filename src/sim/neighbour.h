@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,8 +25,9 @@ class Neighbour final {
   Neighbour(TwinObjects& objects, Scene& scene);
   ~Neighbour();
   void poll(const Scene& scene);
-  void store(Scene& scene);  // pages of some prompt
-  void clear(Scene& scene);  // a namespace, or all of a form
+  void store(Scene& scene);                                 // pages of some prompt
+  void store_again(Scene& scene, std::string_view object);  // what an object that went was of
+  void clear(Scene& scene);                                 // a namespace, or all of a form
   void look_up(Scene& scene);
   void trouble(Scene& scene);
   void calm();

@@ -229,7 +229,7 @@ TwinNature choose_nature(Prng& prng) {
   nature.batches_max = static_cast<std::uint32_t>(prng.chance(0.2) ? prng.between(1, 4) : 64);
   nature.latency_max = std::chrono::microseconds(prng.between(100, 5000));
   if (prng.chance(0.5)) nature.slow = 0.08;
-  if (prng.chance(0.5)) nature.item_failed = 0.04;
+  if (prng.chance(0.6)) nature.item_failed = prng.chance(0.5) ? 0.03 : 0.15;
   if (prng.chance(0.4)) nature.batch_down = 0.06;
   if (prng.chance(0.4)) nature.sizes_unknown = 0.5;
   nature.tears_late = 0.5;
@@ -243,21 +243,21 @@ ScenarioRemote choose_remote(Scenario& scenario, std::uint64_t seed) {
   remote.neighbours = choose_nature(prng);
   remote.troubled = prng.chance(0.6);
   remote.spoilt = prng.chance(0.7);
-  remote.clears = prng.chance(0.3);
+  remote.clears = prng.chance(0.4);
   if (remote.spoilt) {
     remote.nature.damages = prng.chance(0.5) ? 0.03 : 0;
     remote.nature.misreads = prng.chance(0.7) ? 0.3 : 0;
     remote.nature.forgets = remote.neighbours.forgets = prng.chance(0.5) ? 0.05 : 0;
   }
-  if (prng.chance(0.3))
-    remote.nature.objects_bytes_max = remote.neighbours.objects_bytes_max = prng.between(20, 400) << 10;
+  if (prng.chance(0.4))
+    remote.nature.objects_bytes_max = remote.neighbours.objects_bytes_max = prng.between(8, 120) << 10;
   RemoteTierOptions& tier = remote.tier;
   tier.runs.pages_max = 1U << prng.below(4);
   tier.batch_deadline = std::chrono::milliseconds(prng.between(20, 1000));
   tier.batch_bytes_max = prng.chance(0.3) ? 8192 : 64 << 20;
   tier.reads_in_flight = static_cast<std::uint32_t>(prng.between(1, 4));
   tier.writes_in_flight = static_cast<std::uint32_t>(prng.between(1, 3));
-  tier.gather_for = std::chrono::milliseconds(prng.between(1, 60));
+  tier.gather_for = std::chrono::milliseconds(remote.clears ? prng.between(100, 600) : prng.between(1, 60));
   tier.known_for = std::chrono::milliseconds(prng.between(50, 5000));
   tier.absent_for = std::chrono::milliseconds(prng.between(10, 1000));
   tier.known_entries = prng.chance(0.2) ? 16 : 4096;
@@ -268,7 +268,8 @@ ScenarioRemote choose_remote(Scenario& scenario, std::uint64_t seed) {
   side.write_policy = prng.chance(0.6) ? WritePolicy::kWriteThrough : static_cast<WritePolicy>(prng.below(3));
   side.record_deadline = std::chrono::milliseconds(prng.between(20, 5000));
   // So few pages in memory that most are asked for below, and few removals: each clears its namespace there.
-  if (prng.chance(0.7)) scenario.options.pages_max = prng.between(3, 10);
+  if (prng.chance(0.7)) scenario.options.pages_max = prng.between(4, 12);
+  if (prng.chance(0.8)) scenario.options.record_bytes_max.reset();
   scenario.branches = prng.between(1, 2);
   scenario.prompt_pages_max = prng.between(3, 9);
   scenario.weather.removals = false;

@@ -139,18 +139,18 @@ void advance_store(Scene& scene) {
 void trouble_store(Scene& scene) {
   if (!scene.scenario.remote->troubled || scene.calm) return;
   StoreTwin& store = *scene.remote->store;
-  if (!store.health().ready) {
-    if (scene.prng.chance(0.7)) store.revive();
+  if (scene.prng.chance(0.4)) {
+    scene.remote->neighbour->trouble(scene);
+  } else if (!store.health().ready) {
+    store.revive();
   } else if (store.hung()) {
-    if (scene.prng.chance(0.7)) store.hang(false);
-  } else if (scene.prng.chance(0.4)) {
+    store.hang(false);
+  } else if (scene.prng.chance(0.5)) {
     store.hang(true);
     scene.coverage.hit("remote_hung");
-  } else if (scene.prng.chance(0.5)) {
+  } else {
     store.kill();
     scene.coverage.hit("remote_killed");
-  } else {
-    scene.remote->neighbour->trouble(scene);
   }
 }
 
@@ -158,13 +158,15 @@ void spoil_store(Scene& scene) {
   TwinObjects& objects = scene.remote->objects;
   if (!scene.scenario.remote->spoilt || scene.calm || objects.empty()) return;
   const auto victim = some_object(scene);
-  if (scene.prng.chance(0.1)) {
+  if (scene.prng.chance(0.04)) {
     const std::size_t markers =
         std::erase_if(objects, [](const auto& each) { return each.first.starts_with("t1.marker."); });
     scene.coverage.hit("remote_markers_lost", markers);
   } else if (scene.prng.chance(0.5)) {
+    const std::string name = victim->first;
     objects.erase(victim);
     scene.coverage.hit("remote_object_lost");
+    if (scene.prng.chance(0.5)) scene.remote->neighbour->store_again(scene, name);
   } else {
     std::vector<std::byte>& bytes = victim->second;
     // Headers as often as what follows them.
