@@ -225,11 +225,14 @@ class Defaults(Planted):
             "| `ttl` | 10 s, or less |", "| `count` | 4,096 |", "| `off` | off |"]
 
     def document(self, rows):
-        self.write("src/node/options.h", self.HEADER.format("NodeOptions") + self.HEADER.format("DiskTierOptions"))
+        self.write("src/node/options.h", "".join(
+            self.HEADER.format(name) for name in ("NodeOptions", "DiskTierOptions", "RemoteSideOptions")))
+        self.write("src/remote/remote_options.h", self.HEADER.format("RemoteTierOptions"))
         self.write("src/disk/disk_options.h", self.HEADER.format("DiskLogOptions"))
         self.write("src/memory/space.h", self.HEADER.format("SpaceOptions"))
         self.write("docs/guide/defaults.md", "\n".join(["# `NodeOptions`", *rows, "# `SpaceOptions`", *self.ROWS, "# `DiskTierOptions`", *self.ROWS,
-                                                      "# `DiskLogOptions`", *self.ROWS, "# Other", "| `x` | 1 |", ""]))
+                                                      "# `DiskLogOptions`", *self.ROWS, "# `RemoteSideOptions`", *self.ROWS,
+                                                      "# `RemoteTierOptions`", *self.ROWS, "# Other", "| `x` | 1 |", ""]))
 
     def test_rows_that_agree_with_the_code_pass(self):
         self.document(self.ROWS)

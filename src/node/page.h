@@ -71,11 +71,11 @@ struct Residence {
   // On the disk, and on its way from and to it:
   DiskState disk = DiskState::kUnknown;
   DiskVerdict disk_verdict = DiskVerdict::kAccepted;  // kRefused: why
-  std::uint64_t disk_at = 0;           // kThere: its number in the log, if it was written by this node
-  bool prefetched = false;             // reading: charged to the prefetches' budget
-  bool from_disk = false;              // it was, or is, read from a lower tier
-  bool reading = false;                // its bytes come from the disk
-  Reason lost_by = Reason::kTierDown;  // reading: why they did not come
+  std::uint64_t disk_at = 0;          // kThere: its number in the log, if it was written by this node
+  bool prefetched = false;            // reading: charged to the prefetches' budget
+  bool from_disk = false;             // it was, or is, read from a lower tier
+  bool reading = false;               // its bytes come from the disk
+  Reason lost_by = Reason::kEvicted;  // reading: why they did not come
   std::vector<std::pair<TicketId, std::uint64_t>> promotions;  // that wait for it, with their page's number
   // In the remote tier, and on its way from and to it:
   DiskState remote = DiskState::kUnknown;

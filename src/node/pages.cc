@@ -528,6 +528,8 @@ void Node::State::damaged(Residence& residence) {
   Page* page = residence.page;
   if (page == nullptr) return;
   const ClassForm& cls = page->form->form->classes[residence.cls.value()];
+  for (Residence* set : page->sets)
+    if (set != nullptr && set->reading && cls.required()) set->lost_by = Reason::kDamaged;  // it goes, too
   if (cls.required())
     hide_page(*page, PastEvent{Cause::kDamaged, now(), NamespaceId{}}, Ending::kFailed);
   else

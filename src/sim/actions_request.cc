@@ -67,7 +67,7 @@ void match(Scene& scene, SimRequest& request) {
   choose_promotion(scene, query);
   ticket.query = query;
   request.matched = true;
-  const std::uint64_t troubles = scene.remote == nullptr ? 0 : store_troubles(scene);
+  const std::uint64_t troubles = scene.remote == nullptr ? 0 : scene.remote->troubles_heard;
   const auto answer = scene.node->match(query);
   if (!answer) return;
   ticket.id = *answer;

@@ -18,7 +18,7 @@ namespace tiercel::sim {
 struct SimWaiting {
   std::optional<SimTicket> ticket;  // of a match; nothing: a prefetch
   Time deadline{0};
-  std::uint64_t troubles = 0;  // of the store, when it began
+  std::uint64_t troubles = 0;  // of the store, that the node knew of when it began
 };
 
 struct SceneBelow {

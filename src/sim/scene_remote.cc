@@ -45,6 +45,7 @@ Status open_scene_remote(Scene& scene) {
   if (!tier) return tier.error();
   remote.tier = std::move(*tier);
   remote.seen = RemoteStats{};
+  remote.troubles_heard = 0;
   remote.spaces.clear();
   remote.late_seen = remote.misread_seen = remote.full_seen = 0;
   return {};
@@ -94,6 +95,7 @@ void note_remote(Scene& scene) {
   SceneRemote& remote = *scene.remote;
   const RemoteStats& now = remote.tier->stats();
   const RemoteStats& seen = remote.seen;
+  if (scene.view.polled) remote.troubles_heard = store_troubles(scene);
   Coverage& coverage = scene.coverage;
   coverage.hit("remote_lookup", now.lookups - seen.lookups);
   coverage.hit("remote_lookup_failed", now.lookups_failed - seen.lookups_failed);

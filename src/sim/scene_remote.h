@@ -22,7 +22,8 @@ struct SceneRemote {
   std::unique_ptr<Neighbour> neighbour;
   std::uint64_t lives = 0;
   std::map<NamespaceId, RemoteSpaceId> spaces;
-  RemoteStats seen;  // by the counters
+  RemoteStats seen;                  // by the counters
+  std::uint64_t troubles_heard = 0;  // that the node knew of after its last poll
   std::uint64_t late_seen = 0, misread_seen = 0, full_seen = 0;
 };
 
