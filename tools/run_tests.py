@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Runs ctest in a build folder and prints the slowest tests just before ctest's own summary, which stays last.
+"""Runs ctest in a build folder; just before ctest's own summary, which stays last, it prints the slowest tests and again the last lines of
+those that failed: a log that is cut in its middle still says why.
 
   tools/run_tests.py --build build/dev [--jobs N] [--long] [--slowest 10] [-- more arguments for ctest]
 
 `--long` adds the tests with the label `long`. The exit status is ctest's.
 """
 import argparse
+import collections
 import re
 import subprocess
 import sys
 
-RESULT = re.compile(r"^\s*\d+/\d+ Test\s+#\d+: (\S+) \.*.*?\s([\d.]+) sec")
+RESULT = re.compile(r"^\s*\d+/\d+ Test\s+#\d+: (\S+) \.*(.*?)\s([\d.]+) sec")
+START = re.compile(r"^\s*Start\s+\d+: ")
 SUMMARY = re.compile(r"^\d+% tests passed, ")
 
 
@@ -21,15 +24,39 @@ def slowest_lines(times, count):
     return ["", f"slowest {len(worst)} of {len(times)}:"] + [f"  {seconds:8.2f} s  {name}" for name, seconds in worst]
 
 
+class Failures:
+    """What failed tests printed: ctest writes it behind a test's line, up to the next test."""
+
+    LINES = 25
+
+    def __init__(self):
+        self._outputs, self._open = {}, None
+
+    def see(self, line, result):
+        if result:
+            self._open = None if result.group(2).strip().startswith("Passed") else result.group(1)
+            self._outputs[self._open] = collections.deque(maxlen=self.LINES)
+        elif START.match(line):
+            self._open = None
+        elif self._open and line.strip():
+            self._outputs[self._open].append(line.rstrip("\n"))
+
+    def lines(self):
+        for name, output in self._outputs.items():
+            if name and output:
+                yield from ["", f"the last lines of {name}:", *(f"  {line}" for line in output)]
+
+
 def relay(lines, out, slowest):
-    """Copies ctest's lines to `out`, with the table of slow tests before the summary."""
-    times = []
+    """Copies ctest's lines to `out`, with what is worth knowing before the summary."""
+    times, failures = [], Failures()
     for line in lines:
         result = RESULT.match(line)
         if result:
-            times.append((result.group(1), float(result.group(2))))
+            times.append((result.group(1), float(result.group(3))))
         if SUMMARY.match(line):
-            out.write("\n".join(slowest_lines(times, slowest)) + "\n\n")
+            out.write("\n".join([*slowest_lines(times, slowest), *failures.lines()]) + "\n\n")
+        failures.see(line, result)
         out.write(line)
         out.flush()
 

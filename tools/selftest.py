@@ -362,12 +362,15 @@ class FuzzReplay(Planted):
 class Runner(Planted):
     def test_the_slowest_stand_before_the_summary_and_the_summary_is_last(self):
         lines = ["1/3 Test #1: unit.a ........   Passed    0.50 sec\n", "2/3 Test #2: unit.b ........***Failed   12.00 sec\n",
+                 *(f"said {number}\n" for number in range(40)), "    Start 3: c\n", "not of b\n",
                  "3/3 Test #3: c ...........   Passed    2.00 sec\n", "\n", "66% tests passed, 1 tests failed out of 3\n", "Total\n"]
         out = io.StringIO()
         run_tests.relay(lines, out, 2)
         text = out.getvalue()
         self.assertLess(text.index("slowest 2 of 3"), text.index("66% tests"))
         self.assertLess(text.index("12.00 s  unit.b"), text.index("2.00 s  c"))
+        again = text[text.index("the last lines of unit.b:"):text.index("66% tests")].split()
+        self.assertEqual(again[4:], "of unit.b:".split()[1:] + [word for number in range(15, 40) for word in ("said", str(number))])
         self.assertTrue(text.endswith("66% tests passed, 1 tests failed out of 3\nTotal\n"))
 
 

@@ -13,6 +13,7 @@ question over a system prompt that the first one computed; without --model a tin
 import argparse
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -26,6 +27,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent.parent
 STARTED = []
 LEASE_S, CLIENT_TTL_S = 2, 3  # what the master gives: short, so that nobody waits for this example
+PAGES = 8  # of a prompt
 PROBLEMS = []
 
 
@@ -68,9 +70,14 @@ def end(child, number=signal.SIGTERM):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below those that the kernel gives to clients: one that keeps trying a server which is gone could be given that server's own."""
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", random.randrange(10000, 30000)))
+                return probe.getsockname()[1]
+            except OSError:
+                continue
 
 
 def answers(port):
@@ -146,8 +153,8 @@ class Machine:
         self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
         return self.line()
 
-    def load(self, prompt, pages=8, deadline_ms=2000):
-        got = self.do("load", prompt, pages, deadline_ms)
+    def load(self, prompt, deadline_ms=2000):
+        got = self.do("load", prompt, PAGES, deadline_ms)
         expect(got["wrong"] == "0", self.name, "wrong bytes of prompt", prompt, got)
         return got
 
@@ -168,24 +175,41 @@ class Story:
     """Prompts by number; each is looked for once, so that the store is asked, not a memory."""
 
     def __init__(self, cluster, first, second):
-        self.cluster, self.first, self.second, self.prompt, self.stored = cluster, first, second, 0, 0
+        self.cluster, self.first, self.second = cluster, first, second
+        self.number = 0
+        self.prompts = []  # that lie in the store, and that nobody has looked for
+
+    def store_one(self):
+        """Whether the store has taken all of it: while something comes back, it may not."""
+        self.number += 1
+        before = int(self.first.status()["stored"])
+        self.first.do("store", self.number, PAGES)
+        if until(self.first.is_idle) is None or int(self.first.status()["stored"]) - before != PAGES + 1:  # and the snapshot
+            return False
+        self.prompts.append(self.number)
+        return True
 
     def store(self, count):
         for _ in range(count):
-            self.stored += 1
-            self.first.do("store", self.stored, 8)
-        expect(until(self.first.is_idle) is not None, "the first machine does not end storing")
+            expect(until(self.store_one) is not None, "the first machine cannot store", self.first.status())
 
     def load(self, **more):
-        self.prompt += 1
-        return self.second.load(self.prompt, **more)
+        return self.second.load(self.prompts.pop(0), **more)
+
+    def finds(self, what):
+        """What is found when a prompt is looked for. A busy computer may be late once."""
+        for _ in range(3):
+            got = self.load()
+            if got["from_store"] == str(PAGES):
+                break
+        expect(got["from_store"] == str(PAGES), what, got)
+        return words_of(got)
 
     def heals(self, what):
         """Both are well again: what the one stores anew the other finds."""
         def well():
-            self.prompt = self.stored
-            self.store(1)
-            return self.load()["from_store"] == "8"
+            self.prompts.clear()
+            return self.store_one() and self.load()["from_store"] == str(PAGES)
         took = until(well, 60)
         expect(took is not None, "it does not heal:", what, self.first.status(), self.second.status())
         if took is not None:
@@ -195,7 +219,7 @@ class Story:
 
 def plain(story):
     story.store(6)
-    say(f"1. The first machine stored 6 prompts of 8 pages. The second one looks for a prompt: {words_of(story.load())}")
+    say(f"1. The first machine stored 6 prompts of 8 pages. The second one looks for a prompt: {story.finds('what is stored is found:')}")
 
 
 def connector_killed(story):
@@ -219,9 +243,8 @@ def master_stopped(story):
 
 def metadata_server_killed(story):
     end(story.cluster.metadata, signal.SIGKILL)
-    got = story.load()
-    expect(got["from_store"] == "8", "machines that have met need no metadata server:", got)
-    say(f"4. The metadata server was killed. The second machine looks: {words_of(got)}")
+    found = story.finds("machines that have met need no metadata server:")
+    say(f"4. The metadata server was killed. The second machine looks: {found}")
 
 
 def lender_stopped(story):
@@ -244,9 +267,8 @@ def master_killed(story):
 
 def first_machine_killed(story):
     end(story.first.process, signal.SIGKILL)
-    got = story.load()
-    expect(got["from_store"] == "8", "what is stored outlives who stored it:", got)
-    say(f"7. The first machine was killed. The second one looks for what it had stored: {words_of(got)}")
+    found = story.finds("what is stored outlives who stored it:")
+    say(f"7. The first machine was killed. The second one looks for what it had stored: {found}")
 
 
 def llama(programs, cluster, model, folder):
@@ -261,16 +283,21 @@ def llama(programs, cluster, model, folder):
             return say("8. There is no model: give one with --model.")
     if subprocess.run([tiercel, "llama", "ask", "-m", model, "--no-cache", "--prompt-tokens", "8", "-n", "1"], capture_output=True).returncode != 0:
         return say("8. `tiercel llama` is not built here, so no model answers.")
-    said = []
-    for machine, question in (("first", 2), ("second", 3)):
+    def ask(machine, question):
         done = subprocess.run([tiercel, "llama", "ask", "--json", "--exact", "-m", model, "-t", "1", "-n", "8", "--cache", folder / machine, "--cache-bytes",
                                "128MiB", "--host-bytes", "64MiB", "--remote", cluster.url(), "--prompt-tokens", "600", "--question-tokens", "24",
                                "--question-seed", str(question)], capture_output=True, text=True, timeout=300)
         expect(done.returncode == 0, "tiercel llama ask:", done.stderr)
-        said.append(json.loads(done.stdout) if done.returncode == 0 else {"remote_tokens": 0, "computed_tokens": 0, "notes": [done.stderr]})
-    expect(said[1]["remote_tokens"] > 0, "the second machine computes all of it:", said[1])
-    say(f"8. llama.cpp on two machines, two questions over one beginning: the first one computed {said[0]['computed_tokens']} tokens, the second one "
-        f"took {said[1]['remote_tokens']} from the store and computed {said[1]['computed_tokens']}.")
+        return json.loads(done.stdout) if done.returncode == 0 else {"remote_tokens": 0, "computed_tokens": 0, "notes": [done.stderr]}
+
+    first = ask("first", 2)
+    for question in (3, 4, 5):  # the same beginning; a busy computer may be late once
+        other = ask(f"another {question}", question)
+        if other["remote_tokens"] > 0:
+            break
+    expect(other["remote_tokens"] > 0, "the other machine computes all of it:", first, other)
+    say(f"8. llama.cpp on two machines, two questions over one beginning: the first one computed {first['computed_tokens']} tokens, the second one "
+        f"took {other['remote_tokens']} from the store and computed {other['computed_tokens']}.")
 
 
 def main():

@@ -87,7 +87,7 @@ class Machine {
     items.push_back(item(keys, pages - 1, kState));
     const tiercel::Stored stored = must(space_.store(items));
     must(stored.operation.wait(0, 10 * kSecond));
-    std::printf("stored=%d\n", static_cast<int>(pages));
+    std::printf("computed=%d\n", static_cast<int>(pages));  // what the store has taken, `status` says
   }
 
   void load(std::uint64_t prompt, std::uint64_t pages, std::uint64_t deadline_ms) {

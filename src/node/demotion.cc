@@ -70,16 +70,22 @@ DiskEntry Node::State::disk_entry(const Residence& set) {
   const std::uint64_t blocks = ceil_div(record, kBlockBytes) * kBlockBytes;
   const bool whole = kept == cls.record_bytes && blocks <= ns.form->slot_bytes[set.cls.value()];
   entry.record_bytes = whole ? blocks : record;
+  entry.shards = record_pieces(set, entry.record_bytes);
+  return entry;
+}
+
+std::vector<std::vector<BlockPiece>> Node::State::record_pieces(const Residence& set, std::uint64_t bytes) {
+  std::vector<std::vector<BlockPiece>> shards;
   for (const SlotId slot : set.slots) {
     const std::vector<ArenaSpan> spans = space.spans(set.pool, slot);
-    std::vector<BlockPiece>& pieces = entry.shards.emplace_back();
-    for (std::uint64_t position = 0; position < entry.record_bytes;) {
-      const MutableByteView bytes = world.arena.view(spans, position, entry.record_bytes - position);
-      pieces.push_back({bytes.data(), bytes.size()});
-      position += bytes.size();
+    std::vector<BlockPiece>& pieces = shards.emplace_back();
+    for (std::uint64_t position = 0; position < bytes;) {
+      const MutableByteView part = world.arena.view(spans, position, bytes - position);
+      pieces.push_back({part.data(), part.size()});
+      position += part.size();
     }
   }
-  return entry;
+  return shards;
 }
 
 // Whoever listens hears of what is decided, whichever way.

@@ -159,11 +159,11 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
     presence[i] = visible_presence(query, request, query.keys[i], found[i]);
     for (std::size_t c = 0; c < model.classes.size(); ++c) view.resident[c] += presence[i] >> c & 1;
   }
-  const std::vector<Presence> lower = below_presence(query.ns, query.first_page, query.keys, request);
+  std::vector<Presence> lower = lower_presence(query.ns, query.first_page, query.keys, request);
   view.on_disk.assign(model.classes.size(), 0);
-  for (const Presence bits :
-       world.remote == nullptr ? lower : lower_presence(query.ns, query.first_page, query.keys, request))
+  for (const Presence bits : lower)
     for (std::size_t c = 0; c < model.classes.size(); ++c) view.on_disk[c] += bits >> c & 1;
+  lower = below_presence(query.ns, std::move(lower), query.keys, request);
   view.promoted_pages = ticket.brought_pages;
   view.remote_pages = ticket.remote_pages;
   std::vector<Presence> judged = presence;

@@ -80,9 +80,9 @@ bool Node::State::plan_promotion(Ticket& ticket, Promotion& promotion) {
       ticket.request == RequestId{} ? nullptr : request_of(ticket.request, ticket.session);
   const StorageForm& model = *space_of(ticket.ns).form->form;
   const std::uint64_t first = ticket.view.first_page;
-  std::vector<Presence> lower = below_presence(ticket.ns, first, ticket.keys, request);
-  if (lower.empty() || lower_down()) return false;
   const std::vector<Presence> disk = lower_presence(ticket.ns, first, ticket.keys, request);
+  std::vector<Presence> lower = below_presence(ticket.ns, disk, ticket.keys, request);
+  if (lower.empty() || lower_down()) return false;
   std::vector<Page*> found(ticket.keys.size());
   pages.find_chain(current_space(space_of(ticket.ns)), first, ticket.keys, found);
   std::vector<Presence> here(found.size()), all(found.size());
@@ -372,8 +372,8 @@ void Node::State::lose_removed(Ticket& ticket, Promotion& promotion) {
       TIERCEL_FAULT(promotion_plan_outlives_removal))
     return;
   const std::uint64_t first = ticket.view.first_page;
-  const std::vector<Presence> lower = below_presence(ticket.ns, first, ticket.keys, nullptr);
   const std::vector<Presence> disk = lower_presence(ticket.ns, first, ticket.keys, nullptr);
+  const std::vector<Presence> lower = below_presence(ticket.ns, disk, ticket.keys, nullptr);
   for (PromotionItem& item : promotion.to_start)
     item.on_disk = !disk.empty() && (disk[item.page - first] >> item.cls.value() & 1) != 0;
   std::erase_if(promotion.to_start, [&](const PromotionItem& item) {

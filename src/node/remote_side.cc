@@ -48,17 +48,8 @@ RemoteEntry Node::State::remote_entry(const Residence& set) {
   entry.name = {ns.remote, set.key, set.cls};
   if (set.page != nullptr && set.page->parent != nullptr) entry.parent = set.page->parent->name.key;
   if (set.page != nullptr) entry.length = set.page->length;
-  const std::uint64_t bytes =
-      ns.form->header_bytes[set.cls.value()] + world.arena.payload_kept(cls.record_bytes);
-  for (const SlotId slot : set.slots) {
-    const std::vector<ArenaSpan> spans = space.spans(set.pool, slot);
-    std::vector<BlockPiece>& pieces = entry.shards.emplace_back();
-    for (std::uint64_t position = 0; position < bytes;) {
-      const MutableByteView part = world.arena.view(spans, position, bytes - position);
-      pieces.push_back({part.data(), part.size()});
-      position += part.size();
-    }
-  }
+  entry.shards =
+      record_pieces(set, ns.form->header_bytes[set.cls.value()] + world.arena.payload_kept(cls.record_bytes));
   return entry;
 }
 
@@ -68,9 +59,8 @@ bool Node::State::lower_down() const {
   return (world.disk == nullptr || world.disk->down()) && (world.remote == nullptr || world.remote->down());
 }
 
-std::vector<Presence> Node::State::below_presence(NamespaceId id, std::uint64_t first_page,
+std::vector<Presence> Node::State::below_presence(NamespaceId id, std::vector<Presence> presence,
                                                   std::span<const Key> keys, const Request* request) const {
-  std::vector<Presence> presence = lower_presence(id, first_page, keys, request);
   const Namespace& ns = *namespaces.at(id);
   if (world.remote == nullptr || options.off || retired(ns)) return presence;
   std::vector<Presence> remote(keys.size());
@@ -98,7 +88,8 @@ bool Node::State::ask_remote(Ticket& ticket, Promotion& promotion) {
   const Request* request =
       ticket.request == RequestId{} ? nullptr : request_of(ticket.request, ticket.session);
   const std::uint64_t first = ticket.view.first_page;
-  std::vector<Presence> have = below_presence(ticket.ns, first, ticket.keys, request);
+  std::vector<Presence> have =
+      below_presence(ticket.ns, lower_presence(ticket.ns, first, ticket.keys, request), ticket.keys, request);
   std::vector<Page*> found(ticket.keys.size());
   pages.find_chain(current_space(space_of(ticket.ns)), first, ticket.keys, found);
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -146,6 +137,7 @@ void Node::State::offer_remote(Residence& set) {
   if (remote_there(set) || set.remote == DiskState::kWriting || set.remote == DiskState::kRefused) return;
   const Namespace& ns = space_of(set.ns);
   if (set.writer_lives() || !current(*set.page)) return;
+  if (!world.remote->usable(ns.remote)) return wait_for_remote(set);
   const RemoteAnswer answer = world.remote->append(remote_entry(set));
   switch (answer.verdict) {
     case RemoteVerdict::kAccepted:
@@ -164,10 +156,16 @@ void Node::State::offer_remote(Residence& set) {
       return;
     case RemoteVerdict::kRateLimited:
     case RemoteVerdict::kTierDown:
-      if (set.remote != DiskState::kWaiting) to_offer_remote.push_back(set.id);
-      set.remote = DiskState::kWaiting;
-      return;
+      return wait_for_remote(set);
   }
+}
+
+void Node::State::wait_for_remote(Residence& set) {
+  if (std::exchange(set.remote, DiskState::kWaiting) == DiskState::kWaiting) return;
+  to_offer_remote.push_back(set.id);
+  // While the store is away others come and go: those that went are forgotten when they are the most.
+  if (to_offer_remote.size() > 2 * residences.size() + 64)
+    std::erase_if(to_offer_remote, [&](std::uint64_t id) { return residence(id) == nullptr; });
 }
 
 void Node::State::offer_waiting_remote() {
@@ -175,9 +173,12 @@ void Node::State::offer_waiting_remote() {
   for (std::size_t tries = std::min<std::size_t>(to_offer_remote.size(), 256); tries != 0; --tries) {
     const std::uint64_t id = to_offer_remote.front();
     Residence* set = residence(id);
+    const bool usable = set != nullptr && world.remote->usable(space_of(set->ns).remote);
     if (set != nullptr && set->page != nullptr && set->remote == DiskState::kWaiting) {
       offer_remote(*set);
-      if (set->remote == DiskState::kWaiting) return;  // still no room: it stays the first
+      // No room: it stays the first. Its namespace is not known there yet: the others go first.
+      if (set->remote == DiskState::kWaiting && usable) return;
+      if (set->remote == DiskState::kWaiting) to_offer_remote.push_back(id);
     }
     to_offer_remote.pop_front();
   }

@@ -476,6 +476,8 @@ struct Node::State {
   static DiskName disk_name(const Namespace& ns, const Key& key, ClassId cls) { return {ns.disk, key, cls}; }
   void open_on_disk(Namespace& ns);
   DiskEntry disk_entry(const Residence& set);
+  // Where the first `bytes` of each shard's record lie.
+  std::vector<std::vector<BlockPiece>> record_pieces(const Residence& set, std::uint64_t bytes);
   void offer_down(Residence& set, DiskOffer offer);
   void offer_to_log(Residence& set, DiskOffer offer);
   void became_resident(Residence& set);            // the write policy's `computed`
@@ -517,13 +519,15 @@ struct Node::State {
   RemoteEntry remote_entry(const Residence& set);
   bool lower_down() const;  // no lower tier answers now
   // As lower_presence, of the disk and what is known of the remote tier; empty: there is neither.
-  std::vector<Presence> below_presence(NamespaceId ns, std::uint64_t first_page, std::span<const Key> keys,
+  // `disk`: lower_presence of the same.
+  std::vector<Presence> below_presence(NamespaceId ns, std::vector<Presence> disk, std::span<const Key> keys,
                                        const Request* request) const;
   bool remote_has(const Namespace& ns, const Key& key, ClassId cls) const;
   bool ask_remote(Ticket& ticket, Promotion& promotion);
   void looked_up(RemoteLookupId lookup, const Status& status);
   bool remote_there(const Residence& set) const;
   void offer_remote(Residence& set);
+  void wait_for_remote(Residence& set);
   void offer_waiting_remote();
   void remote_offer_ended(Residence& set, bool written);
   std::size_t remote_events();

@@ -3,23 +3,18 @@
 namespace tiercel::remote {
 
 void KnownObjects::there(const PageBundle& page, const Location& location) {
-  there_.put(page, {location, later(clock_.now(), there_for_)});
+  there_.put(page, {location, term(page.space, there_for_)});
 }
 
 std::optional<Location> KnownObjects::find(const PageBundle& page) const {
   const There* known = there_.find(page);
-  if (known == nullptr || known->until <= clock_.now()) return std::nullopt;
+  if (known == nullptr || !counts(page.space, known->term)) return std::nullopt;
   return known->location;
 }
 
 bool KnownObjects::is_absent(const RunName& run) const {
-  const Time* until = absent_.find(run);
-  return until != nullptr && *until > clock_.now();
-}
-
-void KnownObjects::forget_space(RemoteSpaceId space) {
-  there_.erase_if([&](const auto& entry) { return entry.first.space == space; });
-  absent_.erase_if([&](const auto& entry) { return entry.first.space == space; });
+  const Term* term = absent_.find(run);
+  return term != nullptr && counts(run.space, *term);
 }
 
 }  // namespace tiercel::remote

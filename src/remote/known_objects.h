@@ -74,12 +74,6 @@ class AgeingMap final {
     younger_.erase(name);
     older_.erase(name);
   }
-  template <typename Predicate>
-  void erase_if(Predicate predicate) {
-    std::erase_if(younger_, predicate);
-    std::erase_if(older_, predicate);
-  }
-  std::size_t size() const { return younger_.size() + older_.size(); }
 
  private:
   std::size_t half_;
@@ -99,21 +93,36 @@ class KnownObjects final {
   std::optional<Location> find(const PageBundle& page) const;
   void forget(const PageBundle& page) { there_.erase(page); }
 
-  void absent(const RunName& run) { absent_.put(run, later(clock_.now(), absent_for_)); }
+  void absent(const RunName& run) { absent_.put(run, term(run.space, absent_for_)); }
   bool is_absent(const RunName& run) const;
   void not_absent(const RunName& run) { absent_.erase(run); }
 
-  void forget_space(RemoteSpaceId space);
+  // What is known of it counts no more. Cost: O(1); its entries go as they age.
+  void forget_space(RemoteSpaceId space) { ++lives_[space]; }
 
  private:
+  // Of an entry: until when it counts, and in which life of its space it was learnt.
+  struct Term {
+    Time until{0};
+    std::uint32_t life = 0;
+  };
   struct There {
     Location location;
-    Time until{0};
+    Term term;
   };
+  Term term(RemoteSpaceId space, Duration length) const { return {later(clock_.now(), length), life(space)}; }
+  bool counts(RemoteSpaceId space, const Term& term) const {
+    return term.until > clock_.now() && term.life == life(space);
+  }
+  std::uint32_t life(RemoteSpaceId space) const {
+    const auto at = lives_.find(space);
+    return at == lives_.end() ? 0 : at->second;
+  }
   const Clock& clock_;
   Duration there_for_, absent_for_;
   AgeingMap<PageBundle, There, HashPage> there_;
-  AgeingMap<RunName, Time, HashRun> absent_;
+  AgeingMap<RunName, Term, HashRun> absent_;
+  std::unordered_map<RemoteSpaceId, std::uint32_t> lives_;
 };
 
 }  // namespace remote

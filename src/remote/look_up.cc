@@ -9,6 +9,7 @@
 
 namespace tiercel {
 
+using remote::AskedRun;
 using remote::Bundle;
 using remote::LookStep;
 using remote::Lookup;
@@ -23,8 +24,6 @@ constexpr std::size_t kNamesMax = 1024;
 constexpr std::uint64_t kPointsAtOnce = 32;
 constexpr std::uint64_t kRunsAtOnce = 64;
 
-Status cleared_meanwhile() { return {Code::kUnavailable, "remote: the namespace was cleared meanwhile"}; }
-
 }  // namespace
 
 // ---- what is known ----
@@ -38,7 +37,8 @@ Presence RemoteTier::State::known_presence(RemoteSpaceId space, const Key& key) 
 
 void RemoteTier::find_chain(RemoteSpaceId space, std::span<const Key> keys,
                             std::span<Presence> presence) const {
-  const bool usable = state_->space_of(space).current.has_value() && !down();
+  const remote::TierSpace& of = state_->space_of(space);
+  const bool usable = of.current.has_value() && state_->fresh(of) && !down();
   for (std::size_t i = 0; i < keys.size(); ++i)
     presence[i] = usable ? state_->known_presence(space, keys[i]) : 0;
 }
@@ -60,7 +60,7 @@ std::uint64_t RemoteTier::State::required_reach(const Lookup& lookup, std::uint6
 
 // Whole runs whose last page is among pages [from, to) of the question, where not all of them are had.
 void RemoteTier::State::ask_runs(const Lookup& lookup, const Bundle& bundle, std::uint64_t from,
-                                 std::uint64_t to, std::vector<RunName>& ask) const {
+                                 std::uint64_t to, std::vector<AskedRun>& ask) const {
   if (bundle.run_pages == 1) return;
   for (std::uint64_t page = from; page < to; ++page) {
     if ((lookup.first_page + page + 1) % bundle.run_pages != 0) continue;
@@ -68,19 +68,19 @@ void RemoteTier::State::ask_runs(const Lookup& lookup, const Bundle& bundle, std
     bool all = true;
     for (std::uint64_t each = std::max(first, from); each <= page && all; ++each)
       all = has(lookup, bundle, each);
-    if (!all) ask.push_back({lookup.space, bundle.id, lookup.keys[page], bundle.run_pages});
+    if (!all) ask.push_back({{lookup.space, bundle.id, lookup.keys[page], bundle.run_pages}, page});
   }
 }
 
 void RemoteTier::State::ask_pages(const Lookup& lookup, const Bundle& bundle, std::uint64_t from,
-                                  std::uint64_t to, std::vector<RunName>& ask) const {
+                                  std::uint64_t to, std::vector<AskedRun>& ask) const {
   for (std::uint64_t page = from; page < to; ++page)
-    if (!has(lookup, bundle, page)) ask.push_back({lookup.space, bundle.id, lookup.keys[page], 1});
+    if (!has(lookup, bundle, page)) ask.push_back({{lookup.space, bundle.id, lookup.keys[page], 1}, page});
 }
 
 // From where the prefix ends so far: many whole runs, and single pages of the first of them and of the part
 // behind the last. Where that makes it longer, the same again from there.
-void RemoteTier::State::ask_required(const Lookup& lookup, std::vector<RunName>& ask) const {
+void RemoteTier::State::ask_required(const Lookup& lookup, std::vector<AskedRun>& ask) const {
   const std::uint64_t pages = lookup.keys.size(), from = *lookup.reach;
   for (const Bundle& bundle : space_of(lookup.space).objects.bundles) {
     if (!bundle.required) continue;
@@ -96,7 +96,7 @@ void RemoteTier::State::ask_required(const Lookup& lookup, std::vector<RunName>&
 }
 
 // The next snapshots, from the deepest on; ends when one is known.
-void RemoteTier::State::ask_points(Lookup& lookup, std::vector<RunName>& ask) {
+void RemoteTier::State::ask_points(Lookup& lookup, std::vector<AskedRun>& ask) {
   const std::uint64_t to = lookup.points_from;
   const std::uint64_t from = to > kPointsAtOnce ? to - kPointsAtOnce : 0;
   for (const Bundle& bundle : space_of(lookup.space).objects.bundles)
@@ -104,7 +104,7 @@ void RemoteTier::State::ask_points(Lookup& lookup, std::vector<RunName>& ask) {
   lookup.points_from = from;
 }
 
-void RemoteTier::State::ask_tails(const Lookup& lookup, bool runs, std::vector<RunName>& ask) const {
+void RemoteTier::State::ask_tails(const Lookup& lookup, bool runs, std::vector<AskedRun>& ask) const {
   const remote::TierSpace& space = space_of(lookup.space);
   const std::uint64_t to = lookup.point;
   for (const Bundle& bundle : space.objects.bundles) {
@@ -135,9 +135,9 @@ void RemoteTier::State::note_deepest_point(Lookup& lookup) const {
 // ---- asking ----
 
 // False: nothing was asked.
-bool RemoteTier::State::ask(Lookup& lookup, const std::vector<RunName>& runs) {
+bool RemoteTier::State::ask(Lookup& lookup, const std::vector<AskedRun>& runs) {
   const remote::TierSpace& space = space_of(lookup.space);
-  std::vector<RunName> asked;
+  std::vector<AskedRun> asked;
   std::vector<RemoteItem> items;
   bool any = false;
   const auto send = [&] {
@@ -154,13 +154,14 @@ bool RemoteTier::State::ask(Lookup& lookup, const std::vector<RunName>& runs) {
     }
     return started;
   };
-  for (const RunName& run : runs) {
+  for (const AskedRun& each : runs) {
+    const RunName& run = each.run;
     if (known.is_absent(run)) {
       ++stats.names_known;
       continue;
     }
     const Bundle& bundle = space.objects.bundles[run.bundle.value()];
-    asked.push_back(run);
+    asked.push_back(each);
     for (std::uint16_t shard = 0; shard < bundle.shards; ++shard)
       items.push_back(
           {remote::object_name({*space.current, run.last, run.bundle, run.pages, ShardId(shard)}), {}});
@@ -172,18 +173,19 @@ bool RemoteTier::State::ask(Lookup& lookup, const std::vector<RunName>& runs) {
 }
 
 void RemoteTier::State::answer(RemoteLookupId id, const remote::ObjectSpace& under,
-                               const std::vector<RunName>& runs, const std::vector<RemoteResult>& results) {
+                               const std::vector<AskedRun>& runs, const std::vector<RemoteResult>& results) {
   const auto at = lookups.find(id);
   Lookup* lookup = at == lookups.end() ? nullptr : &at->second;
   if (!runs.empty() &&
-      space_of(runs.front().space).current != under) {  // it says nothing of what is there now
+      space_of(runs.front().run.space).current != under) {  // it says nothing of what is there now
     if (lookup == nullptr) return;
     --lookup->answers_due;
-    if (lookup->status.ok()) lookup->status = cleared_meanwhile();
+    if (lookup->status.ok()) lookup->status = remote::cleared_meanwhile();
     return;
   }
   std::size_t next = 0;
-  for (const RunName& run : runs) {
+  for (const AskedRun& each : runs) {
+    const RunName& run = each.run;
     const remote::TierSpace& space = space_of(run.space);
     const Bundle& bundle = space.objects.bundles[run.bundle.value()];
     bool there = true, absent = false;
@@ -200,17 +202,15 @@ void RemoteTier::State::answer(RemoteLookupId id, const remote::ObjectSpace& und
                                                    remote_outcome_name(result.outcome))};
     }
     if (absent) known.absent(run);
-    if (there && lookup != nullptr) note_run(*lookup, run);
+    if (there && lookup != nullptr) note_run(*lookup, each);
   }
   if (lookup != nullptr) --lookup->answers_due;
 }
 
-void RemoteTier::State::note_run(const Lookup& lookup, const RunName& run) {
-  const auto at = std::find(lookup.keys.begin(), lookup.keys.end(), run.last);
-  if (at == lookup.keys.end()) return;
-  const auto last = static_cast<std::uint64_t>(at - lookup.keys.begin());
-  for (std::uint32_t back = 0; back < run.pages && back <= last; ++back)
-    known.there({run.space, run.bundle, lookup.keys[last - back]}, {run, run.pages - 1 - back});
+void RemoteTier::State::note_run(const Lookup& lookup, const AskedRun& asked) {
+  const RunName& run = asked.run;
+  for (std::uint32_t back = 0; back < run.pages && back <= asked.page; ++back)
+    known.there({run.space, run.bundle, lookup.keys[asked.page - back]}, {run, run.pages - 1 - back});
 }
 
 // ---- the steps ----
@@ -221,11 +221,13 @@ bool RemoteTier::State::advance(Lookup& lookup) {
   if (!space.current) {
     // Cleared meanwhile: what was learnt is forgotten.
     if (lookup.step != LookStep::kMarkers) {
-      lookup.status = cleared_meanwhile();
+      lookup.status = remote::cleared_meanwhile();
       lookup.step = LookStep::kDone;
     }
     return lookup.step == LookStep::kDone;
   }
+  // Another node may have cleared it since its markers were seen.
+  if (lookup.step == LookStep::kMarkers && !fresh(space)) return false;
   const std::uint64_t pages = lookup.keys.size();
   const bool required = space.name.form->has_required();
   while (lookup.step != LookStep::kDone) {
@@ -233,7 +235,7 @@ bool RemoteTier::State::advance(Lookup& lookup) {
       lookup.step = LookStep::kDone;
       return true;
     }
-    std::vector<RunName> names;
+    std::vector<AskedRun> names;
     switch (lookup.step) {
       case LookStep::kMarkers:
         lookup.step = LookStep::kRequired;
@@ -309,6 +311,8 @@ std::optional<RemoteLookupId> RemoteTier::look_up(const RemoteQuestion& question
   // Steps wait one batch each at most; their number grows with a chain without any snapshot only.
   lookup.deadline = later(s.now(), 8 * s.options.batch_deadline);
   const RemoteLookupId id = lookup.id;
+  s.want_fresh(s.space_of(question.space));
+  s.pump_markers();
   Lookup& placed = s.lookups.emplace(id, std::move(lookup)).first->second;
   if (s.advance(placed)) {
     // Everything is known already, and no event is needed; or nobody could be asked, which is an answer.

@@ -21,23 +21,41 @@ std::size_t RemoteTier::State::marker_named(const std::string& name) {
   if (fresh) {
     Marker marker;
     marker.name = name;
+    markers_due.insert(markers.size());
     markers.push_back(std::move(marker));
   }
   return at->second;
 }
 
-void RemoteTier::State::refresh_current() {
-  for (remote::TierSpace& space : spaces) {
-    const Marker& form = markers[space.form_marker];
-    const Marker& own = markers[space.namespace_marker];
-    std::optional<remote::ObjectSpace> current;
-    if (form.number && own.number && !form.clearing && !own.clearing)
-      current =
-          remote::object_space(space.name.root, space.name.form->fingerprint, *form.number, *own.number);
-    if (current == space.current || (space.current && TIERCEL_FAULT(remote_serves_cleared))) continue;
-    space.current = current;
-    known.forget_space(space.id);
-  }
+void RemoteTier::State::refresh(remote::TierSpace& space) {
+  const Marker& form = markers[space.form_marker];
+  const Marker& own = markers[space.namespace_marker];
+  std::optional<remote::ObjectSpace> current;
+  if (form.number && own.number && !form.clearing && !own.clearing)
+    current = remote::object_space(space.name.root, space.name.form->fingerprint, *form.number, *own.number);
+  if (current == space.current || (space.current && TIERCEL_FAULT(remote_serves_cleared))) return;
+  space.current = current;
+  known.forget_space(space.id);
+}
+
+void RemoteTier::State::refresh_spaces(const Marker& marker) {
+  for (const std::size_t index : marker.spaces) refresh(spaces[index]);
+}
+
+bool RemoteTier::State::fresh(const remote::TierSpace& space) const {
+  const auto seen = [&](std::size_t index) {
+    const Marker& marker = markers[index];
+    return marker.number && later(marker.seen, options.marker_refresh) > now();
+  };
+  return seen(space.form_marker) && seen(space.namespace_marker);
+}
+
+// Whoever uses a namespace has its markers looked at again when they are old; the others wait until somebody
+// does.
+void RemoteTier::State::want_fresh(const remote::TierSpace& space) {
+  for (const std::size_t index : {space.form_marker, space.namespace_marker})
+    if (!markers[index].number || later(markers[index].seen, options.marker_refresh) <= now())
+      markers_due.insert(index);
 }
 
 void RemoteTier::State::begin_clear(std::size_t index) {
@@ -49,19 +67,18 @@ void RemoteTier::State::begin_clear(std::size_t index) {
   ++marker.clears;
   marker.clearing = marker.replace = true;
   marker.number.reset();
-  refresh_current();
+  markers_due.insert(index);
+  refresh_spaces(marker);
   pump_markers();
 }
 
-// One step of each marker that needs one.
+// One step of each marker that needs one. Cost: those.
 std::size_t RemoteTier::State::pump_markers() {
   if (is_down || closed) return 0;
   std::size_t done = 0;
-  for (std::size_t index = 0; index < markers.size() && !is_down; ++index) {
+  for (const std::size_t index : markers_due) {
     const Marker& marker = markers[index];
     if (marker.asking || marker.not_before > now()) continue;
-    const bool stale = marker.number && marker.seen + options.marker_refresh <= now();
-    if (marker.number && !stale) continue;
     ++done;
     if (marker.remove)
       remove_marker(index);
@@ -139,7 +156,7 @@ void RemoteTier::State::ask_marker(std::size_t index) {
         if (outcome == RemoteOutcome::kAbsent) {
           marker.number.reset();
           marker.make = true;
-          refresh_current();
+          refresh_spaces(marker);
           return;
         }
         if (outcome == RemoteOutcome::kWrongSize) marker.replace = true;  // not one of ours: it is made good
@@ -164,14 +181,15 @@ void RemoteTier::State::marker_seen(std::size_t index, const MarkerNumber& numbe
   if (marker.replace) return;      // a clear came while it was read: the new one is yet to be written
   if (marker.cleared == number) {  // what was written did not stay
     marker.replace = marker.clearing = true;
-    refresh_current();
+    refresh_spaces(marker);
     return;
   }
   marker.clearing = false;
   marker.seen = now();
+  markers_due.erase(index);
   if (marker.number == number) return;
   marker.number = number;
-  refresh_current();
+  refresh_spaces(marker);
 }
 
 }  // namespace tiercel

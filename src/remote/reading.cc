@@ -20,32 +20,7 @@ using remote::RunName;
 
 namespace {
 
-Status status_of(RemoteOutcome outcome) {
-  const auto text = [&] { return fmt::format("remote: an object: {}", remote_outcome_name(outcome)); };
-  switch (outcome) {
-    case RemoteOutcome::kOk:
-      return {};
-    case RemoteOutcome::kAbsent:
-    case RemoteOutcome::kWrongSize:
-      return {Code::kNotFound, text()};
-    case RemoteOutcome::kLate:
-      return {Code::kDeadlineExceeded, text()};
-    default:
-      return {Code::kUnavailable, text()};
-  }
-}
-
-// The part [position, position + length) of `pieces`, filled from `from`.
-void scatter(const std::byte* from, std::uint64_t length, const std::vector<BlockPiece>& pieces,
-             std::vector<remote::MemoryCopy>& copies) {
-  for (const BlockPiece& piece : pieces) {
-    const std::uint64_t part = std::min(length, piece.length);
-    if (part == 0) return;
-    copies.push_back({piece.data, from, part});
-    from += part;
-    length -= part;
-  }
-}
+constexpr std::size_t kObjectsMax = 1024;  // of one batch
 
 }  // namespace
 
@@ -59,34 +34,21 @@ std::optional<RemoteReadId> RemoteTier::read(RemoteEntry into) {
   if (!place) return std::nullopt;
   const RemoteReadId id(++s.last_id);
   ++s.stats.reads;
-  auto object = std::find_if(s.to_read.begin(), s.to_read.end(),
-                             [&](const ObjectRead& each) { return each.run == place->run; });
-  if (object == s.to_read.end()) {
-    ObjectRead fresh;
-    fresh.run = place->run;
-    fresh.space = *space.current;
-    object = s.to_read.insert(s.to_read.end(), std::move(fresh));
-  }
-  object->entries.emplace_back(id, std::move(into));
-  object->page_of.push_back(place->index);
+  ObjectRead& object = s.object_to_read(place->run, *space.current);
+  object.entries.emplace_back(id, std::move(into));
+  object.page_of.push_back(place->index);
   return id;
 }
 
-// False: the exchange has no room for it now.
-bool RemoteTier::State::place_read(ObjectRead& object) {
-  const remote::TierSpace& space = space_of(object.run.space);
-  const Bundle& bundle = space.objects.bundles[object.run.bundle.value()];
-  for (std::uint16_t shard = 0; shard < bundle.shards; ++shard) {
-    const std::optional<Area> area =
-        exchange.take(remote::object_bytes(space.objects, bundle, object.run.pages, ShardId(shard)));
-    if (!area) {
-      for (const Area& taken : object.areas) exchange.give_back(taken);
-      object.areas.clear();
-      return false;
-    }
-    object.areas.push_back(*area);
-  }
-  return true;
+// Pages come in the order of their chain, bundle beside bundle: who shares an object was here a moment ago.
+ObjectRead& RemoteTier::State::object_to_read(const RunName& run, const remote::ObjectSpace& space) {
+  std::size_t looked = space_of(run.space).objects.bundles.size();
+  for (auto at = to_read.rbegin(); at != to_read.rend() && looked != 0; ++at, --looked)
+    if (at->run == run && at->space == space) return *at;
+  ObjectRead fresh;
+  fresh.run = run;
+  fresh.space = space;
+  return *to_read.insert(to_read.end(), std::move(fresh));
 }
 
 // What is under way together must come within one deadline, and nobody knows how fast the store is: little at
@@ -104,37 +66,43 @@ std::size_t RemoteTier::State::pump_reads() {
   while (!to_read.empty() && read_batches < options.reads_in_flight) {
     std::list<ObjectRead> batch;
     std::uint64_t bytes = 0;
-    while (!to_read.empty() && batch.size() < 1024) {
-      ObjectRead& object = to_read.front();
-      if (!place_read(object)) {
-        // Larger than all of the exchange: it will never fit.
-        if (batch.empty() && exchange.used_bytes() == 0) {
-          end_read(object, Status{Code::kResourceExhausted,
-                                  fmt::format("remote: an object does not fit the exchange of {} bytes",
-                                              exchange.size_bytes())});
-          to_read.pop_front();
-          continue;
-        }
-        break;
-      }
-      std::uint64_t size = 0;
-      for (const Area& area : object.areas) size += area.length;
-      const bool first = batch.empty() && reading_bytes == 0;
-      const std::uint64_t share = std::max<std::uint64_t>(read_window / options.reads_in_flight, 1);
-      const bool fills = !batch.empty() && bytes + size > std::min(options.batch_bytes_max, share);
-      if (!first && (fills || reading_bytes + bytes + size > read_window)) {
-        for (const Area& area : object.areas) exchange.give_back(area);
-        object.areas.clear();
-        break;
-      }
-      bytes += size;
+    while (!to_read.empty() && batch.size() < kObjectsMax && place_read(batch.empty(), bytes))
       batch.splice(batch.end(), to_read, to_read.begin());
-    }
     if (batch.empty()) break;
     if (!start_reads(std::move(batch))) break;
     ++done;
   }
   return done;
+}
+
+// The first that waits and can come gets its room; `bytes` grows by it. False: none can come now.
+bool RemoteTier::State::place_read(bool batch_empty, std::uint64_t& bytes) {
+  const std::uint64_t share = std::max<std::uint64_t>(read_window / options.reads_in_flight, 1);
+  for (; !to_read.empty(); to_read.pop_front()) {
+    ObjectRead& object = to_read.front();
+    if (space_of(object.run.space).current != object.space) {
+      end_read(object, remote::cleared_meanwhile());
+      continue;
+    }
+    object.areas = take_areas(object.run);
+    if (object.areas.empty() && batch_empty && exchange.used_bytes() == 0) {  // larger than all of it
+      end_read(object, Status{Code::kResourceExhausted,
+                              fmt::format("remote: an object does not fit the exchange of {} bytes",
+                                          exchange.size_bytes())});
+      continue;
+    }
+    if (object.areas.empty()) return false;
+    const std::uint64_t size = area_bytes(object.areas);
+    const bool first = batch_empty && reading_bytes == 0;
+    const bool fills = !batch_empty && bytes + size > std::min(options.batch_bytes_max, share);
+    if (!first && (fills || reading_bytes + bytes + size > read_window)) {
+      give_back(object.areas);
+      return false;
+    }
+    bytes += size;
+    return true;
+  }
+  return false;
 }
 
 bool RemoteTier::State::start_reads(std::list<ObjectRead> objects) {
@@ -143,17 +111,10 @@ bool RemoteTier::State::start_reads(std::list<ObjectRead> objects) {
   std::vector<std::list<ObjectRead>::iterator> all;
   for (auto object = objects.begin(); object != objects.end(); ++object) {
     all.push_back(object);
-    for (std::size_t shard = 0; shard < object->areas.size(); ++shard) {
-      const Area& area = object->areas[shard];
-      const ShardId id(static_cast<std::uint16_t>(shard));
-      items.push_back(
-          {remote::object_name({object->space, object->run.last, object->run.bundle, object->run.pages, id}),
-           {{0, area.offset, area.length}}});
-      areas.push_back(area);
-    }
+    add_items(object->run, object->space, object->areas, items);
+    areas.insert(areas.end(), object->areas.begin(), object->areas.end());
   }
-  std::uint64_t bytes = 0;
-  for (const Area& area : areas) bytes += area.length;
+  const std::uint64_t bytes = area_bytes(areas);
   const Time since = now();
   const bool started =
       start(RemoteVerb::kGet, std::move(items), std::move(areas), [=, this](const auto& results) {
@@ -170,10 +131,7 @@ bool RemoteTier::State::start_reads(std::list<ObjectRead> objects) {
     now_reading.splice(now_reading.end(), objects);
     return true;
   }
-  for (ObjectRead& object : objects) {
-    for (const Area& area : object.areas) exchange.give_back(area);
-    object.areas.clear();
-  }
+  for (ObjectRead& object : objects) give_back(object.areas);
   to_read.splice(to_read.begin(), objects);  // in their order, before the others
   return false;
 }
@@ -181,7 +139,7 @@ bool RemoteTier::State::start_reads(std::list<ObjectRead> objects) {
 // Whole, ours, and of one computation?
 Status RemoteTier::State::check_object(const ObjectRead& object, std::span<const RemoteResult> results) {
   for (const RemoteResult& result : results)
-    if (result.outcome != RemoteOutcome::kOk) return status_of(result.outcome);
+    if (result.outcome != RemoteOutcome::kOk) return remote::outcome_status(result.outcome, "an object");
   std::optional<std::uint64_t> computation;
   for (std::size_t shard = 0; shard < object.areas.size(); ++shard) {
     const Area& area = object.areas[shard];
@@ -212,11 +170,11 @@ void RemoteTier::State::objects_read(std::vector<std::list<ObjectRead>::iterator
   for (const auto& object : objects) {
     const std::size_t shards = object->areas.size();
     Status status = check_object(*object, std::span(results).subspan(next, shards));
-    if (status.ok() && !quiet) status = status_of(RemoteOutcome::kLate);
+    if (status.ok() && !quiet) status = remote::outcome_status(RemoteOutcome::kLate, "an object");
     next += shards;
     if (status.ok()) {
       ++stats.objects_read;
-      for (const Area& area : object->areas) stats.object_bytes_read += area.length;
+      stats.object_bytes_read += area_bytes(object->areas);
       copy_out(object);
       continue;
     }
@@ -225,8 +183,7 @@ void RemoteTier::State::objects_read(std::vector<std::list<ObjectRead>::iterator
       remove_run(object->run, object->space);
     }
     end_read(*object, status);
-    if (quiet)
-      for (const Area& area : object->areas) exchange.give_back(area);
+    if (quiet) give_back(object->areas);
     now_reading.erase(object);
   }
 }
@@ -237,25 +194,28 @@ void RemoteTier::State::copy_out(std::list<ObjectRead>::iterator object) {
   std::vector<remote::MemoryCopy> pieces;
   for (std::size_t shard = 0; shard < object->areas.size(); ++shard) {
     const ShardId id(static_cast<std::uint16_t>(shard));
-    const std::byte* from = exchange_at(object->areas[shard]);
+    std::byte* from = exchange_at(object->areas[shard]);
     for (const remote::ObjectRecord& record :
          remote::object_records(space.objects, bundle, object->run.pages, id))
       for (std::size_t i = 0; i < object->entries.size(); ++i)
         if (object->page_of[i] == record.page && object->entries[i].second.name.cls == record.cls)
-          scatter(from + record.offset, record.length, object->entries[i].second.shards[shard], pieces);
+          remote::add_copies(from + record.offset, record.length, object->entries[i].second.shards[shard],
+                             true, pieces);
   }
   bool told_early = TIERCEL_FAULT(remote_read_told_early);
   if (told_early) end_read(*object, {});
   copy(std::move(pieces), [this, object, told_early] {
     if (!told_early) end_read(*object, {});
-    for (const Area& area : object->areas) exchange.give_back(area);
+    give_back(object->areas);
     now_reading.erase(object);
   });
 }
 
 // All of its class-sets have come, or will not.
 void RemoteTier::State::end_read(const ObjectRead& object, const Status& status) {
-  if (status.code == Code::kNotFound || status.code == Code::kDataCorrupt) {
+  // Of what was cleared meanwhile it says nothing.
+  const bool current = space_of(object.run.space).current == object.space;
+  if (current && (status.code == Code::kNotFound || status.code == Code::kDataCorrupt)) {
     if (status.code == Code::kNotFound) known.absent(object.run);
     for (const auto& [id, entry] : object.entries)
       known.forget({object.run.space, object.run.bundle, entry.name.key});
@@ -294,7 +254,7 @@ void RemoteTier::drop(const RemoteName& name) {
 std::size_t RemoteTier::State::pump_removals() {
   if (to_remove.empty()) return 0;
   std::vector<RemoteItem> items;
-  const std::size_t count = std::min<std::size_t>(to_remove.size(), 1024);
+  const std::size_t count = std::min(to_remove.size(), kObjectsMax);
   for (std::size_t i = 0; i < count; ++i) items.push_back({to_remove[i], {}});
   const bool started = start(RemoteVerb::kRemove, std::move(items), {}, [this](const auto& results) {
     for (const RemoteResult& result : results) stats.removed_objects += result.outcome == RemoteOutcome::kOk;

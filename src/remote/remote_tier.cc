@@ -53,6 +53,37 @@ Status check_options(const RemoteTierOptions& options) {
 
 }  // namespace
 
+void remote::add_copies(std::byte* flat, std::uint64_t length, const std::vector<BlockPiece>& pieces,
+                        bool to_pieces, std::vector<MemoryCopy>& copies) {
+  for (const BlockPiece& piece : pieces) {
+    const std::uint64_t part = std::min(length, piece.length);
+    if (part == 0) return;
+    if (to_pieces)
+      copies.push_back({piece.data, flat, part});
+    else
+      copies.push_back({flat, piece.data, part});
+    flat += part;
+    length -= part;
+  }
+}
+
+Status remote::outcome_status(RemoteOutcome outcome, std::string_view what) {
+  if (outcome == RemoteOutcome::kOk) return {};
+  const std::string text = fmt::format("remote: {}: {}", what, remote_outcome_name(outcome));
+  switch (outcome) {
+    case RemoteOutcome::kAbsent:
+    case RemoteOutcome::kWrongSize:
+      return {Code::kNotFound, text};
+    case RemoteOutcome::kNoRoom:
+    case RemoteOutcome::kTooLarge:
+      return {Code::kResourceExhausted, text};
+    case RemoteOutcome::kLate:
+      return {Code::kDeadlineExceeded, text};
+    default:
+      return {Code::kUnavailable, text};
+  }
+}
+
 std::string_view remote_verdict_name(RemoteVerdict verdict) {
   switch (verdict) {
     case RemoteVerdict::kAccepted:
@@ -157,7 +188,7 @@ void RemoteTier::State::judge(const std::vector<RemoteResult>& results) {
   for (const RemoteResult& result : results) {
     const bool answered = result.outcome != RemoteOutcome::kDown && result.outcome != RemoteOutcome::kLate &&
                           result.outcome != RemoteOutcome::kFailed;
-    if (answered || result.outcome == RemoteOutcome::kCancelled) {
+    if (answered) {
       failures = 0;
       return;
     }
@@ -204,6 +235,43 @@ void RemoteTier::State::probe() {
   retry_wait = std::min(retry_wait * 2, options.retry_after_max);
 }
 
+// ---- the exchange ----
+
+std::vector<Area> RemoteTier::State::take_areas(const remote::RunName& run) {
+  const remote::TierSpace& space = space_of(run.space);
+  const remote::Bundle& bundle = space.objects.bundles[run.bundle.value()];
+  std::vector<Area> areas;
+  for (std::uint16_t shard = 0; shard < bundle.shards; ++shard) {
+    const auto area = exchange.take(remote::object_bytes(space.objects, bundle, run.pages, ShardId(shard)));
+    if (!area) {
+      give_back(areas);
+      return {};
+    }
+    areas.push_back(*area);
+  }
+  return areas;
+}
+
+void RemoteTier::State::give_back(std::vector<Area>& areas) {
+  for (const Area& area : areas) exchange.give_back(area);
+  areas.clear();
+}
+
+std::uint64_t RemoteTier::State::area_bytes(const std::vector<Area>& areas) {
+  std::uint64_t bytes = 0;
+  for (const Area& area : areas) bytes += area.length;
+  return bytes;
+}
+
+void RemoteTier::State::add_items(const remote::RunName& run, const remote::ObjectSpace& space,
+                                  const std::vector<Area>& areas, std::vector<RemoteItem>& items) const {
+  for (std::size_t shard = 0; shard < areas.size(); ++shard) {
+    const ShardId id(static_cast<std::uint16_t>(shard));
+    items.push_back({remote::object_name({space, run.last, run.bundle, run.pages, id}),
+                     {{0, areas[shard].offset, areas[shard].length}}});
+  }
+}
+
 // ---- copies ----
 
 void RemoteTier::State::copy(std::vector<remote::MemoryCopy> pieces, std::function<void()> then) {
@@ -245,9 +313,11 @@ RemoteSpaceId RemoteTier::open_space(const RemoteSpaceName& name) {
   space.objects = remote::make_object_form(name.form, name.record_bytes, s.options.runs);
   space.form_marker = s.marker_named(remote::form_marker_name(name.form->fingerprint));
   space.namespace_marker = s.marker_named(remote::namespace_marker_name(name.root, name.form->fingerprint));
+  for (const std::size_t marker : {space.form_marker, space.namespace_marker})
+    s.markers[marker].spaces.push_back(s.spaces.size());
   s.space_by_name.emplace(std::pair(name.root, name.form->fingerprint), space.id);
   s.spaces.push_back(std::move(space));
-  s.refresh_current();
+  s.refresh(s.spaces.back());
   s.pump_markers();
   return s.spaces.back().id;
 }
@@ -259,8 +329,8 @@ void RemoteTier::clear_form(const Digest& form) {
 }
 
 bool RemoteTier::clearing() const {
-  return std::any_of(state_->markers.begin(), state_->markers.end(),
-                     [](const remote::Marker& marker) { return marker.clearing; });
+  return std::any_of(state_->markers_due.begin(), state_->markers_due.end(),
+                     [&](std::size_t index) { return state_->markers[index].clearing; });
 }
 
 Status RemoteTier::settle(Duration at_most) {

@@ -134,6 +134,7 @@ class RemoteTier {
 
   // -- running ----
   bool down() const;
+  bool usable(RemoteSpaceId space) const;  // not down, and the namespace's markers are known
   // Handles ends of batches and copies, starts what can be; a bounded amount. Returns how many things it did.
   std::size_t poll();
   std::vector<RemoteTierEvent> drain_events();

@@ -294,6 +294,73 @@ TEST(RemoteTier, WhatWasClearedNeverComesBack) {
   EXPECT_THAT(later_node.there(chain), Each(1U));
 }
 
+// P1: a read that waits for its turn is of what was there before a clear; one that is asked for afterwards
+// does not join it.
+TEST(RemoteTier, AReadAfterAClearDoesNotJoinOneThatWaitedBeforeIt) {
+  Bed bed;
+  RemoteTierOptions options;
+  options.reads_in_flight = 1;
+  TierNode node(bed.objects, bed.clock, {}, {}, options);
+  node.settle();
+  const auto chain = tier_chain(2, 1);
+  node.append_pages(chain, 0, 2);
+  node.settle();
+  // The first read takes nearly its deadline, the second waits for it.
+  node.store.nature().bytes_per_second = 400;
+  ASSERT_TRUE(node.read(chain[0], kFull));
+  node.poll();
+  node.store.nature().bytes_per_second = 0;
+  ASSERT_TRUE(node.read(chain[1], kFull));
+  node.poll();
+  ASSERT_EQ(node.reads.size(), 2U);
+  node.tier->clear(node.space);
+  ASSERT_TRUE(node.tier->settle(std::chrono::milliseconds(300)).ok());
+  TierNode other(bed.objects, bed.clock, {}, {}, {}, 2);
+  other.settle(std::chrono::milliseconds(50));
+  other.append(chain, 1, kFull, 7);
+  other.settle(std::chrono::milliseconds(200));
+  ASSERT_EQ(other.written, 1U);
+  node.look({chain[1]}, {}, 1);
+  while (!node.lookups.empty()) {
+    node.poll();
+    node.tier->wait(std::chrono::milliseconds(1));
+  }
+  ASSERT_EQ(node.reads.size(), 2U);  // both of before are still there
+  ASSERT_TRUE(node.read(chain[1], kFull));
+  node.settle();
+  std::size_t after = 0;
+  for (const TierNode::Read& read : node.delivered) {
+    if (read.key != chain[1]) continue;
+    EXPECT_TRUE(node.right(read.memory->shards, read.key, read.cls, 7));
+    ++after;
+  }
+  EXPECT_EQ(after, 1U);
+}
+
+// Opening a namespace, and holding many that nobody uses, costs nothing later: 10,000 adapters are ordinary.
+TEST(RemoteTier, NamespacesThatNobodyUsesAreNotAskedFor) {
+  Bed bed;
+  TierNode node(bed.objects, bed.clock, {});
+  RemoteSpaceName name;
+  name.form = node.form;
+  name.record_bytes = node.record_bytes;
+  std::vector<RemoteSpaceId> spaces;
+  for (int i = 0; i < 300; ++i) {
+    name.root = sha256(as_byte_view("adapter " + std::to_string(i)));
+    spaces.push_back(node.tier->open_space(name));
+  }
+  node.settle(std::chrono::minutes(2));
+  const std::uint64_t opened = node.store.batches;
+  EXPECT_LE(opened, 3 * 302U);  // of each marker: asked for, made, read back
+  bed.clock.advance(std::chrono::minutes(10));
+  node.settle(std::chrono::seconds(30));
+  EXPECT_EQ(node.store.batches, opened);
+  // Whoever comes back after so long asks first whether it was cleared meanwhile.
+  ASSERT_TRUE(node.look(tier_chain(3, 1)));
+  node.settle();
+  EXPECT_EQ(node.store.batches, opened + 2 + 1);  // two markers; its runs and pages
+}
+
 TEST(RemoteTier, AnotherNodeSeesAClearWhenItLooksAgain) {
   Bed bed;
   TierNode node(bed.objects, bed.clock, {}), other(bed.objects, bed.clock, {}, {}, {}, 2);

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -30,6 +31,7 @@ namespace remote {
 // A random number in the store, under a fixed name; see object_format.h.
 struct Marker {
   std::string name;
+  std::vector<std::size_t> spaces;     // whose names are made with it: into State::spaces
   std::optional<MarkerNumber> number;  // as last seen
   Time seen{0};                        // when
   bool asking = false;                 // a batch is under way
@@ -49,6 +51,12 @@ struct TierSpace {
   ObjectForm objects;
   std::size_t form_marker = 0, namespace_marker = 0;  // into State::markers
   std::optional<ObjectSpace> current;                 // both markers are known, no clear is under way
+};
+
+// A run that a lookup asks for, and the page of its question that ends it.
+struct AskedRun {
+  RunName run;
+  std::uint64_t page = 0;
 };
 
 // The next step of a lookup.
@@ -128,6 +136,15 @@ struct MemoryCopy {
   std::uint64_t bytes = 0;
 };
 
+// Between a flat piece of the exchange and the first `length` bytes of `pieces`.
+void add_copies(std::byte* flat, std::uint64_t length, const std::vector<BlockPiece>& pieces, bool to_pieces,
+                std::vector<MemoryCopy>& copies);
+// What `outcome` means for an object that was not read, or not stored.
+Status outcome_status(RemoteOutcome outcome, std::string_view what);
+inline Status cleared_meanwhile() {
+  return {Code::kUnavailable, "remote: the namespace was cleared meanwhile"};
+}
+
 }  // namespace remote
 
 struct RemoteTier::State {
@@ -151,6 +168,7 @@ struct RemoteTier::State {
   std::map<std::pair<Digest, Digest>, RemoteSpaceId> space_by_name;
   std::vector<remote::Marker> markers;
   std::map<std::string, std::size_t> marker_by_name;
+  std::set<std::size_t> markers_due;  // those that need a step: not known, cleared, or old and wanted
 
   std::map<RemoteLookupId, remote::Lookup> lookups;
 
@@ -208,10 +226,19 @@ struct RemoteTier::State {
   bool ending_quiet = false;  // of the batch whose `then` runs
   bool areas_kept = false;    // its `then` goes on using them
   void keep_areas() { areas_kept = true; }
+  // Room in the exchange for each shard of a run's objects; nothing when not all of it is free.
+  std::vector<remote::Area> take_areas(const remote::RunName& run);
+  void give_back(std::vector<remote::Area>& areas);
+  static std::uint64_t area_bytes(const std::vector<remote::Area>& areas);
+  void add_items(const remote::RunName& run, const remote::ObjectSpace& space,
+                 const std::vector<remote::Area>& areas, std::vector<RemoteItem>& items) const;
 
   // -- markers.cc --
   std::size_t marker_named(const std::string& name);
-  void refresh_current();
+  void refresh(remote::TierSpace& space);
+  void refresh_spaces(const remote::Marker& marker);
+  bool fresh(const remote::TierSpace& space) const;  // both markers were seen a moment ago
+  void want_fresh(const remote::TierSpace& space);
   std::size_t pump_markers();
   void ask_marker(std::size_t index);
   void write_marker(std::size_t index);
@@ -224,26 +251,27 @@ struct RemoteTier::State {
   bool advance(remote::Lookup& lookup);  // false: it waits
   void end_lookup(RemoteLookupId id, Status status);
   void ask_runs(const remote::Lookup& lookup, const remote::Bundle& bundle, std::uint64_t from,
-                std::uint64_t to, std::vector<remote::RunName>& ask) const;
+                std::uint64_t to, std::vector<remote::AskedRun>& ask) const;
   void ask_pages(const remote::Lookup& lookup, const remote::Bundle& bundle, std::uint64_t from,
-                 std::uint64_t to, std::vector<remote::RunName>& ask) const;
-  void ask_required(const remote::Lookup& lookup, std::vector<remote::RunName>& ask) const;
-  void ask_points(remote::Lookup& lookup, std::vector<remote::RunName>& ask);
-  void ask_tails(const remote::Lookup& lookup, bool runs, std::vector<remote::RunName>& ask) const;
+                 std::uint64_t to, std::vector<remote::AskedRun>& ask) const;
+  void ask_required(const remote::Lookup& lookup, std::vector<remote::AskedRun>& ask) const;
+  void ask_points(remote::Lookup& lookup, std::vector<remote::AskedRun>& ask);
+  void ask_tails(const remote::Lookup& lookup, bool runs, std::vector<remote::AskedRun>& ask) const;
   Presence known_presence(RemoteSpaceId space, const Key& key) const;
   bool has(const remote::Lookup& lookup, const remote::Bundle& bundle, std::uint64_t page) const;
   std::uint64_t required_reach(const remote::Lookup& lookup, std::uint64_t from) const;
   void note_deepest_point(remote::Lookup& lookup) const;
-  bool ask(remote::Lookup& lookup, const std::vector<remote::RunName>& runs);
+  bool ask(remote::Lookup& lookup, const std::vector<remote::AskedRun>& runs);
   // `under`: whose names were asked for.
-  void answer(RemoteLookupId id, const remote::ObjectSpace& under, const std::vector<remote::RunName>& runs,
+  void answer(RemoteLookupId id, const remote::ObjectSpace& under, const std::vector<remote::AskedRun>& runs,
               const std::vector<RemoteResult>& results);
-  void note_run(const remote::Lookup& lookup, const remote::RunName& run);
+  void note_run(const remote::Lookup& lookup, const remote::AskedRun& asked);
 
   // -- reading.cc --
   std::size_t pump_reads();
   void learn_speed(std::uint64_t bytes, Duration took, bool late);
-  bool place_read(remote::ObjectRead& object);
+  remote::ObjectRead& object_to_read(const remote::RunName& run, const remote::ObjectSpace& space);
+  bool place_read(bool batch_empty, std::uint64_t& bytes);
   bool start_reads(std::list<remote::ObjectRead> objects);
   void objects_read(std::vector<std::list<remote::ObjectRead>::iterator> objects,
                     const std::vector<RemoteResult>& results);
@@ -261,7 +289,7 @@ struct RemoteTier::State {
   }
   std::vector<Key> run_ending_at(const remote::PageBundle& last) const;
   void make_object(RemoteSpaceId space, const remote::Bundle& bundle, std::vector<Key> keys);
-  bool place_write(remote::ObjectWrite& object);
+  std::uint64_t write_room() const;
   void copy_in(std::list<remote::ObjectWrite>::iterator object);
   bool put_object(std::list<remote::ObjectWrite>::iterator object);
   void end_write(std::list<remote::ObjectWrite>::iterator object, const std::vector<RemoteResult>& results);

@@ -26,35 +26,23 @@ std::uint64_t bytes_of(const RemoteEntry& entry) {
   return bytes;
 }
 
-Status status_of(RemoteOutcome outcome) {
-  const std::string text = fmt::format("remote: an object was not stored: {}", remote_outcome_name(outcome));
-  switch (outcome) {
-    case RemoteOutcome::kOk:
-      return {};
-    case RemoteOutcome::kNoRoom:
-    case RemoteOutcome::kTooLarge:
-      return {Code::kResourceExhausted, text};
-    case RemoteOutcome::kLate:
-      return {Code::kDeadlineExceeded, text};
-    default:
-      return {Code::kUnavailable, text};
-  }
-}
-
 }  // namespace
+
+bool RemoteTier::usable(RemoteSpaceId space) const {
+  return !down() && state_->space_of(space).current.has_value();
+}
 
 RemoteAnswer RemoteTier::append(RemoteEntry entry) {
   State& s = *state_;
   if (down()) return {RemoteVerdict::kTierDown, {}};
   const remote::TierSpace& space = s.space_of(entry.name.space);
   if (!space.current) return {RemoteVerdict::kRateLimited, {}};
+  s.want_fresh(space);
   const Bundle& bundle = space.objects.bundles[space.objects.bundle_of[entry.name.cls.value()].value()];
   const PageBundle name{entry.name.space, bundle.id, entry.name.key};
   if (s.known.find(name)) return {RemoteVerdict::kAlreadyThere, {}};
   const std::uint64_t largest = remote::object_bytes(space.objects, bundle, 1, ShardId(0)) * bundle.shards;
-  const auto share =
-      static_cast<std::uint64_t>(s.options.write_share * static_cast<double>(s.exchange.size_bytes()));
-  if (largest + 4096ULL * bundle.shards > share) return {RemoteVerdict::kTooLarge, {}};
+  if (largest + 4096ULL * bundle.shards > s.write_room()) return {RemoteVerdict::kTooLarge, {}};
   const std::uint64_t bytes = bytes_of(entry);
   if (s.stats.queued_bytes != 0 && s.stats.queued_bytes + bytes > s.exchange.size_bytes())
     return {RemoteVerdict::kRateLimited, {}};
@@ -139,15 +127,14 @@ std::size_t RemoteTier::State::form_objects() {
       at->second.space = *space.current;
     }
     const bool current = space.current == at->second.space;
-    const bool waited =
-        flush || !current || at->second.since + options.gather_for <= now() || bundle.run_pages == 1;
-    const bool patient = !flush && current && at->second.since + options.gather_for > now();
-    if (!waited || (!whole(at->second, bundle) && patient)) {
+    const bool all = whole(at->second, bundle);
+    const bool waits = !flush && current && later(at->second.since, options.gather_for) > now();
+    if (waits && (bundle.run_pages != 1 || !all)) {
       gathering_order.push_back(name);
       continue;
     }
     ++formed;
-    if (whole(at->second, bundle) && current) {
+    if (all && current) {
       make_object(name.space, bundle, {name.key});
       continue;
     }
@@ -162,27 +149,8 @@ std::size_t RemoteTier::State::form_objects() {
 
 // ---- through the exchange ----
 
-bool RemoteTier::State::place_write(ObjectWrite& object) {
-  const remote::TierSpace& space = space_of(object.run.space);
-  const Bundle& bundle = space.objects.bundles[object.run.bundle.value()];
-  const auto share =
-      static_cast<std::uint64_t>(options.write_share * static_cast<double>(exchange.size_bytes()));
-  std::uint64_t bytes = 0;
-  for (std::uint16_t shard = 0; shard < bundle.shards; ++shard)
-    bytes += remote::object_bytes(space.objects, bundle, object.run.pages, ShardId(shard));
-  if (write_areas_bytes != 0 && write_areas_bytes + bytes > share) return false;
-  for (std::uint16_t shard = 0; shard < bundle.shards; ++shard) {
-    const std::optional<Area> area =
-        exchange.take(remote::object_bytes(space.objects, bundle, object.run.pages, ShardId(shard)));
-    if (!area) {
-      for (const Area& taken : object.areas) exchange.give_back(taken);
-      object.areas.clear();
-      return false;
-    }
-    object.areas.push_back(*area);
-  }
-  write_areas_bytes += bytes;
-  return true;
+std::uint64_t RemoteTier::State::write_room() const {
+  return static_cast<std::uint64_t>(options.write_share * static_cast<double>(exchange.size_bytes()));
 }
 
 std::size_t RemoteTier::State::pump_writes() {
@@ -193,12 +161,18 @@ std::size_t RemoteTier::State::pump_writes() {
     ObjectWrite& object = to_write.front();
     const bool current = space_of(object.run.space).current == object.space;
     if (!current) {  // cleared meanwhile: nobody will look for it
-      for (const PageWrite& page : object.pages)
-        lose_page(page, Status{Code::kCancelled, "remote: the namespace was cleared meanwhile"});
+      for (const PageWrite& page : object.pages) lose_page(page, remote::cleared_meanwhile());
       to_write.pop_front();
       continue;
     }
-    if (!place_write(object)) break;
+    object.areas = take_areas(object.run);
+    if (object.areas.empty()) break;
+    const std::uint64_t bytes = area_bytes(object.areas);
+    if (write_areas_bytes != 0 && write_areas_bytes + bytes > write_room()) {
+      give_back(object.areas);
+      break;
+    }
+    write_areas_bytes += bytes;
     ++write_batches;
     ++done;
     now_writing.splice(now_writing.end(), to_write, to_write.begin());
@@ -222,15 +196,7 @@ void RemoteTier::State::copy_in(std::list<ObjectWrite>::iterator object) {
          remote::object_records(space.objects, bundle, object->run.pages, id))
       for (const auto& [append, entry] : object->pages[record.page].sets) {
         if (entry.name.cls != record.cls) continue;
-        std::byte* at = to + record.offset;
-        std::uint64_t left = record.length;
-        for (const BlockPiece& piece : entry.shards[shard]) {
-          const std::uint64_t part = std::min(left, piece.length);
-          if (part == 0) break;
-          pieces.push_back({at, piece.data, part});
-          at += part;
-          left -= part;
-        }
+        remote::add_copies(to + record.offset, record.length, entry.shards[shard], false, pieces);
       }
   }
   copy(std::move(pieces), [this, object] { to_put.push_back(object); });
@@ -238,17 +204,9 @@ void RemoteTier::State::copy_in(std::list<ObjectWrite>::iterator object) {
 
 bool RemoteTier::State::put_object(std::list<ObjectWrite>::iterator object) {
   std::vector<RemoteItem> items;
-  for (std::size_t shard = 0; shard < object->areas.size(); ++shard) {
-    const Area& area = object->areas[shard];
-    const ShardId id(static_cast<std::uint16_t>(shard));
-    items.push_back(
-        {remote::object_name({object->space, object->run.last, object->run.bundle, object->run.pages, id}),
-         {{0, area.offset, area.length}}});
-  }
-  std::vector<Area> areas = object->areas;
-  const bool started = start(RemoteVerb::kPut, std::move(items), std::move(areas),
-                             [this, object](const auto& results) { end_write(object, results); });
-  return started;
+  add_items(object->run, object->space, object->areas, items);
+  return start(RemoteVerb::kPut, std::move(items), object->areas,
+               [this, object](const auto& results) { end_write(object, results); });
 }
 
 void RemoteTier::State::end_write(std::list<ObjectWrite>::iterator object,
@@ -256,13 +214,11 @@ void RemoteTier::State::end_write(std::list<ObjectWrite>::iterator object,
   --write_batches;
   Status status;
   for (const RemoteResult& result : results)
-    if (status.ok()) status = status_of(result.outcome);
-  for (const Area& area : object->areas) {
-    write_areas_bytes -= area.length;
-    if (status.ok()) stats.object_bytes_written += area.length;
-  }
+    if (status.ok()) status = remote::outcome_status(result.outcome, "an object was not stored");
+  write_areas_bytes -= area_bytes(object->areas);
   if (status.ok()) {
     ++stats.objects_written;
+    stats.object_bytes_written += area_bytes(object->areas);
     known.not_absent(object->run);
   }
   const bool current = space_of(object->run.space).current == object->space;
@@ -302,7 +258,7 @@ void RemoteTier::State::lose_page(const PageWrite& page, const Status& status) {
 void RemoteTier::State::lose_all_writes(const Status& status) {
   const std::vector<RemoteResult> down(1, RemoteResult{RemoteOutcome::kDown, 0});
   for (const auto& object : std::exchange(to_put, {})) {
-    for (const Area& area : object->areas) exchange.give_back(area);
+    for (const Area& area : object->areas) exchange.give_back(area);  // its end still counts them
     end_write(object, down);
   }
   for (const auto& [name, page] : gathering) lose_page(page, status);

@@ -66,10 +66,9 @@ void match_ended(Scene& scene, const Completion& completion) {
         fmt::format("ticket {} is ready twice, or was never pending", completion.ticket.value()));
     return;
   }
-  SimWaiting waiting = std::move(at->second);
-  SimTicket ticket = std::move(*waiting.ticket);
-  waiting.ticket.reset();
-  below.matches.erase(at);
+  auto waiting = below.matches.extract(at);
+  SimTicket ticket = std::move(waiting.mapped().ticket.value());
+  waiting.mapped().ticket.reset();
   if (completion.status.code == Code::kDeadlineExceeded) scene.coverage.hit("node_match_deadline");
   const TicketView* view = scene.node->ticket(completion.ticket);
   const auto request =
@@ -86,7 +85,7 @@ void match_ended(Scene& scene, const Completion& completion) {
     request->next_page = view->length;
     if (view->length > ticket.first_page) request->to_load = ticket.id;
   }
-  below.answered.emplace(ticket.id, std::move(waiting));
+  below.answered.insert(std::move(waiting));
   scene.tickets.emplace(ticket.id, std::move(ticket));
 }
 
