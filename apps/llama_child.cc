@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "os/fd.h"
+
 extern char** environ;
 
 namespace tiercel::apps {
@@ -25,23 +27,17 @@ constexpr const char* kSelf = "/proc/self/exe";
 class Pipe {
  public:
   Pipe() {
-    if (::pipe2(ends_.data(), O_CLOEXEC) != 0) ends_ = {-1, -1};
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return;
+    read_end_ = Fd(ends[0]);
+    write_end_ = Fd(ends[1]);
   }
-  ~Pipe() {
-    close(0);
-    close(1);
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  int read_end() const { return ends_[0]; }
-  int write_end() const { return ends_[1]; }
-  void close(std::size_t which) {
-    if (ends_[which] >= 0) ::close(ends_[which]);
-    ends_[which] = -1;
-  }
+  int read_end() const { return read_end_.get(); }
+  int write_end() const { return write_end_.get(); }
+  void close_write_end() { write_end_.reset(); }
 
  private:
-  std::array<int, 2> ends_{};
+  Fd read_end_, write_end_;
 };
 
 struct Ended {
@@ -87,8 +83,8 @@ LlamaResult<Ended> run_self(std::vector<std::string> arguments, const std::atomi
   posix_spawn_file_actions_destroy(&actions);
   if (problem != 0)
     return refuse(fmt::format("{} cannot be started: {}", kSelf, std::generic_category().message(problem)));
-  out.close(1);
-  err.close(1);
+  out.close_write_end();
+  err.close_write_end();
   read_both(ended.pid, out, err, stop, ended);
   while (::waitpid(ended.pid, &ended.status, 0) < 0 && errno == EINTR) {
   }

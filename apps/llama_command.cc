@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/sizes.h"
+#include "decode_plan.h"
 #include "model_arguments.h"
 #include "trace/report.h"
 
@@ -220,17 +221,18 @@ Checked take_loras(const LlamaTyped& typed, LlamaArguments& arguments) {
   return std::nullopt;
 }
 
-// What exact mode asks of the batches, in the words of the command line. As why_not_exact() of the adapter.
+// What exact mode asks of the batches, by the adapter's rule and in the words of the command line.
 Checked check_exact(const LlamaProgram& program, const LlamaArguments& arguments) {
-  constexpr std::uint32_t kTile = 64;
+  using llamacpp::kTileRows;
   if (arguments.without_cache || (program.chooses_mode() && !arguments.exact)) return std::nullopt;
   const char* remedy = program.chooses_mode() ? "; or use --fast" : "";
   const std::uint32_t at_once = std::min(arguments.micro_batch, arguments.batch);
-  if (at_once % kTile != 0 || at_once < 2 * kTile)
+  const auto taken = [&](std::uint32_t batch) { return llamacpp::why_not_exact(at_once, batch).empty(); };
+  if (!taken(at_once))
     return usage(fmt::format("{}: exact mode wants a multiple of {}, {} at least, got {}{}",
-                             at_once < arguments.micro_batch ? "--batch" : "--ubatch", kTile, 2 * kTile,
-                             at_once, remedy));
-  if (arguments.batch % at_once != 0)
+                             at_once < arguments.micro_batch ? "--batch" : "--ubatch", kTileRows,
+                             2 * kTileRows, at_once, remedy));
+  if (!taken(arguments.batch))
     return usage(fmt::format("--batch: exact mode wants a multiple of --ubatch ({}), got {}{}",
                              arguments.micro_batch, arguments.batch, remedy));
   return std::nullopt;

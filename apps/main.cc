@@ -3,6 +3,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "doctor_command.h"
 #include "inspect_command.h"
 #include "llama_command.h"
+#include "remote/open_store.h"
 #include "replay_command.h"
 
 namespace tiercel::apps {
@@ -33,6 +35,18 @@ int run_command(const Command& command) {
   }
 }
 
+// The parser repeats words that it does not understand: an address among them may have a password.
+std::string without_passwords(std::string text, int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word.find("://") == std::string_view::npos) continue;
+    const std::string shown = printable_address(word);
+    for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += shown.size())
+      text.replace(at, word.size(), shown);
+  }
+  return text;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Tiercel: a hierarchical KV cache for LLM serving", "tiercel");
   app.require_subcommand(1);
@@ -47,9 +61,10 @@ int run(int argc, char** argv) {
     const bool version = request.get_name() == "CallForVersion";
     return print("", version ? std::string(request.what()) + "\n" : app.help());
   } catch (const CLI::ParseError& refusal) {
+    const std::string why = without_passwords(refusal.what(), argc, argv);
     for (const Command& command : commands)
-      if (command.app->parsed()) return fail(command.app->get_name(), refusal.what(), kExitUsage);
-    return fail("", fmt::format("{} (tiercel --help shows the commands)", refusal.what()), kExitUsage);
+      if (command.app->parsed()) return fail(command.app->get_name(), why, kExitUsage);
+    return fail("", fmt::format("{} (tiercel --help shows the commands)", why), kExitUsage);
   }
   for (const Command& command : commands)
     if (command.app->parsed()) return run_command(command);

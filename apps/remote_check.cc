@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -18,6 +21,8 @@
 #include "model/json_text.h"
 #include "os/child_process.h"
 #include "os/clock.h"
+#include "os/fd.h"
+#include "remote/connector_process.h"
 #include "remote/open_store.h"
 
 namespace tiercel::apps {
@@ -100,17 +105,12 @@ std::string failure_remedy(std::string_view url) {
 class Output {
  public:
   Output() : file_(::memfd_create("tiercel-doctor", MFD_CLOEXEC)) {}
-  ~Output() {
-    if (file_ >= 0) ::close(file_);
-  }
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
-  int file() const { return file_; }
+  int file() const { return file_.get(); }
   std::string last_line() const {
     constexpr off_t kMost = 4096;
-    const off_t end = ::lseek(file_, 0, SEEK_END);
+    const off_t end = ::lseek(file(), 0, SEEK_END);
     std::string text(static_cast<std::size_t>(std::clamp<off_t>(end, 0, kMost)), '\0');
-    const ssize_t got = ::pread(file_, text.data(), text.size(), std::max<off_t>(end - kMost, 0));
+    const ssize_t got = ::pread(file(), text.data(), text.size(), std::max<off_t>(end - kMost, 0));
     text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     while (!text.empty() && text.back() == '\n') text.pop_back();
     const std::size_t at = text.rfind('\n');
@@ -118,7 +118,7 @@ class Output {
   }
 
  private:
-  int file_;
+  Fd file_;
 };
 
 // ---- the trial ----
@@ -215,6 +215,40 @@ std::string probe_name() {
 
 std::string ms_text(std::uint64_t us) { return fmt::format("{:.1f} ms", static_cast<double>(us) / 1000); }
 
+// A number of the store's own, by whichever of these names it has; 0 is a limit that there is not.
+CheckValue store_number(const nlohmann::json& said, std::initializer_list<const char*> names) {
+  const auto store = said.find("store");
+  if (store == said.end() || !store->is_object()) return {};
+  for (const char* name : names)
+    if (const auto at = store->find(name); at != store->end() && at->is_number_unsigned())
+      return at->get<std::uint64_t>();
+  return {};
+}
+
+// What a connector says of its store's room, where it knows. Of a folder the file system says it.
+void tell_room(Trial& trial) {
+  auto* const connector = dynamic_cast<ConnectorProcess*>(trial.store);
+  if (connector == nullptr) return;
+  connector->ask_stats();
+  const Time until = later(trial.clock.now(), kBatchWithin);
+  while (connector->stats().empty() && connector->health().ready && trial.clock.now() < until) {
+    connector->wait(kLook);
+    static_cast<void>(connector->drain());
+  }
+  const auto said = parse_json(connector->stats());
+  const nlohmann::json numbers = said && said->is_object() ? *said : nlohmann::json::object();
+  const CheckValue used = store_number(numbers, {"bytes", "used_bytes"});
+  CheckValue capacity = store_number(numbers, {"capacity_bytes", "maxmemory"});
+  if (capacity == CheckValue(std::uint64_t{0})) capacity = {};
+  trial.check.tell("used_bytes", used);
+  trial.check.tell("capacity_bytes", capacity);
+  if (capacity == CheckValue()) return;
+  const std::string most = format_size(std::get<std::uint64_t>(capacity));
+  trial.check.text += used == CheckValue()
+                          ? fmt::format("; it holds {} at most", most)
+                          : fmt::format("; {} of {} used", format_size(std::get<std::uint64_t>(used)), most);
+}
+
 // Put, read back, removed.
 void try_object(Trial& trial, std::uint64_t ready_us) {
   const std::string name = probe_name();
@@ -224,7 +258,11 @@ void try_object(Trial& trial, std::uint64_t ready_us) {
   Time begun = trial.clock.now();
   const RemoteResult put = one(trial, RemoteVerb::kPut, name, 0);
   const std::uint64_t put_us = trial.us_since(begun);
-  if (put.outcome != RemoteOutcome::kOk) return explain(trial, "storing an object", put.outcome);
+  if (put.outcome != RemoteOutcome::kOk) {
+    // It may be there all the same: a put that is late lands, one of several peers has failed.
+    static_cast<void>(one(trial, RemoteVerb::kRemove, name, 0));
+    return explain(trial, "storing an object", put.outcome);
+  }
   begun = trial.clock.now();
   const RemoteResult got = one(trial, RemoteVerb::kGet, name, kReadAt);
   const std::uint64_t get_us = trial.us_since(begun);
@@ -240,6 +278,7 @@ void try_object(Trial& trial, std::uint64_t ready_us) {
                   ms_text(get_us));
   trial.check.tell("put_us", put_us);
   trial.check.tell("get_us", get_us);
+  tell_room(trial);
 }
 
 }  // namespace

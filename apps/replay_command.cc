@@ -15,6 +15,7 @@
 
 #include "base/sizes.h"
 #include "model_arguments.h"
+#include "remote/open_store.h"
 #include "trace/generator.h"
 #include "trace/replay.h"
 #include "trace/report.h"
@@ -148,6 +149,8 @@ Checked take_remote(const ReplayArguments& arguments, ReplayOptions& options) {
     return usage("--remote: wanted an address, such as mooncake://HOST:PORT or posix:FOLDER, got nothing");
   ReplayRemoteOptions& remote = options.remote.emplace();
   remote.address.url = *arguments.remote;
+  if (const auto plan = plan_store(remote.address); !plan && plan.error().code == Code::kInvalidArgument)
+    return usage(plan.error().message);
   remote.tier.batch_deadline = std::chrono::seconds(10);  // nobody waits for an answer
   remote.warm = arguments.remote_warm;
   return std::nullopt;
@@ -255,12 +258,7 @@ int run_replay(const ReplayArguments& arguments) {
     if (!arguments.json) bar.clear();
     return fail("replay", report.error().message, stopping->status());
   }
-  if (!report)
-    return fail(
-        "replay", report.error().message,
-        report.error().message.starts_with("remote \"") && report.error().code == Code::kInvalidArgument
-            ? kExitUsage
-            : kExitFailed);
+  if (!report) return fail("replay", report.error().message);
   const std::string text =
       arguments.json ? report_json(*report) + "\n"
                      : report_text(*report, trace_name, options.spec.model_type, stdout_wants_colour());

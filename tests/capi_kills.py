@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from checks import start_program
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
@@ -27,7 +29,7 @@ def main():
         for kill in range(arguments.kills):
             lines = Path(folder) / "lines"
             with open(lines, "w", encoding="ascii") as out:
-                writer = subprocess.Popen([program, "write", file, str(kill + 1)], stdout=out, stderr=subprocess.PIPE, text=True)
+                writer = start_program([program, "write", file, str(kill + 1)], stdout=out, stderr=subprocess.PIPE, text=True)
             # Sometimes while it opens, mostly while it writes: from its first word on.
             if choose.random() < 0.2:
                 time.sleep(choose.uniform(0, 0.1))

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-FAILURES = []
+from checks import FAILURES, check, check_refused
 
 
 def bench(*arguments):
@@ -18,16 +18,8 @@ def bench(*arguments):
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-def check(condition, *what):
-    if not condition:
-        FAILURES.append(" ".join(map(str, what)))
-        print("FAILED:", *what)
-
-
 def refused(word, *arguments):
-    code, out, err = bench(*arguments)
-    check(code == 2 and out == "", arguments, "exit status", code, "stdout", out)
-    check(err.count("\n") == 1 and err.startswith("tiercel bench: ") and word in err, arguments, "stderr:", repr(err))
+    check_refused(bench(*arguments), 2, [word], "tiercel bench: ", arguments)
 
 
 def names():

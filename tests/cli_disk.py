@@ -13,13 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-FAILURES = []
-
-
-def check(condition, *what):
-    if not condition:
-        FAILURES.append(" ".join(map(str, what)))
-        print("FAILED:", *what)
+from checks import check, check_refused, ends, start_program
 
 
 def run(*arguments):
@@ -28,11 +22,7 @@ def run(*arguments):
 
 
 def refused(status, word, *arguments):
-    code, out, err = run(*arguments)
-    check(code == status, arguments, "exit status", code, err)
-    check(out == "", arguments, "left on stdout:", out)
-    check(err.count("\n") == 1 and err.startswith(f"tiercel {arguments[0]}: "), arguments, "stderr is not one line:", repr(err))
-    check(word in err, arguments, "is not named:", word, "in", err)
+    check_refused(run(*arguments), status, [word], f"tiercel {arguments[0]}: ", arguments)
 
 
 def good(*arguments):
@@ -226,8 +216,8 @@ def drop(path):
 def in_use(folder):
     """A second process is told who has the file; SIGTERM closes the cache in order."""
     path = folder / "busy"
-    first = subprocess.Popen([PROGRAM, "replay", "--generate", "conversation:40000", "--capacity-pages", "2000", "--disk", str(path),
-                              "--disk-bytes", "64MiB"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    first = start_program([PROGRAM, "replay", "--generate", "conversation:40000", "--capacity-pages", "2000", "--disk", path,
+                           "--disk-bytes", "64MiB"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     end = time.monotonic() + 60
     while not path.exists() and time.monotonic() < end:
         time.sleep(0.01)
@@ -253,6 +243,4 @@ if __name__ == "__main__":
         damage(cache)
         drop(cache)
         in_use(Path(name))
-    if FAILURES:
-        sys.exit(f"{len(FAILURES)} checks failed")
-    print("disk: all checks passed")
+    ends("disk")

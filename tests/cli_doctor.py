@@ -16,22 +16,17 @@ import sys
 import tempfile
 from pathlib import Path
 
+from checks import FAILURES, check, check_refused
+
 SOURCE = Path(__file__).resolve().parent.parent
 GUIDE = (SOURCE / "docs" / "guide" / "doctor.md").read_text()
 NOBODY = 65534
 STATES = {"ok", "note", "lack", "missing"}
-FAILURES = []
 
 
 def doctor(*arguments, **options):
     done = subprocess.run([PROGRAM, "doctor", *map(str, arguments)], capture_output=True, timeout=60, **options)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
-
-
-def check(condition, *what):
-    if not condition:
-        FAILURES.append(" ".join(map(str, what)))
-        print("FAILED:", *what)
 
 
 def checks_of(*arguments, status=0, **options):
@@ -87,9 +82,7 @@ def check_guide():
 
 
 def refused(word, *arguments):
-    code, out, err = doctor(*arguments)
-    check(code == 2 and out == "", arguments, "exit status", code, "stdout", out)
-    check(err.count("\n") == 1 and err.startswith("tiercel doctor: ") and word in err, arguments, "stderr:", repr(err))
+    check_refused(doctor(*arguments), 2, [word], "tiercel doctor: ", arguments)
 
 
 def check_refusals(folder):

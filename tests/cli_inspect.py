@@ -12,9 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from checks import FAILURES, check, check_refused
+
 SOURCE = Path(__file__).resolve().parent.parent
 MODELS = SOURCE.parent / "shared" / "models"
-FAILURES = []
 
 
 def inspect(*arguments, stdin=""):
@@ -22,19 +23,8 @@ def inspect(*arguments, stdin=""):
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-def check(condition, *what):
-    if not condition:
-        FAILURES.append(" ".join(map(str, what)))
-        print("FAILED:", *what)
-
-
 def refused(words, *arguments, status=1, stdin=""):
-    code, out, err = inspect(*arguments, stdin=stdin)
-    check(code == status, arguments, "exit status", code, err)
-    check(out == "", arguments, "left on stdout:", out)
-    check(err.count("\n") == 1 and err.endswith("\n"), arguments, "stderr is not one line:", repr(err))
-    for word in words:
-        check(word in err, arguments, "is not named:", word, "in", err)
+    check_refused(inspect(*arguments, stdin=stdin), status, words, "", arguments)
 
 
 def options_of(case):

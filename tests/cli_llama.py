@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from checks import FAILURES, check, check_refused, start_program
+
 SOURCE = Path(__file__).resolve().parent.parent
 MODELS = ("llama", "llama_swa", "mamba", "lfm2", "lfm2_swa", "granite_hybrid", "mla")
 SMALL = ("--cache-bytes", "64MiB", "--host-bytes", "32MiB")
@@ -28,18 +30,10 @@ ASKED = {"mode", "pid", "threads", "text", "tokens", "ended", "logits_sha256", "
 PLAIN_SAVED = {"tokens": 0, "class_sets": 0, "bytes": 0}
 NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}
 COMMANDS = ("chat", "ask", "demo", "compare", "measure")
-FAILURES = []
-
-
-def check(condition, *what):
-    if not condition:
-        FAILURES.append(" ".join(map(str, what)))
-        print("FAILED:", *what)
 
 
 def start(*arguments, **more):
-    return subprocess.Popen([PROGRAM, "llama", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            **{"stdin": subprocess.DEVNULL, **more})
+    return start_program([PROGRAM, "llama", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **{"stdin": subprocess.DEVNULL, **more})
 
 
 def run(*arguments, text=None, **more):
@@ -49,12 +43,7 @@ def run(*arguments, text=None, **more):
 
 
 def refused(status, word, *arguments, text=None, **more):
-    code, out, err = run(*arguments, text=text, **more)
-    check(code == status, arguments, "exit status", code, err)
-    check(out == "", arguments, "left on stdout:", out)
-    check(err.count("\n") == 1 and err.startswith("tiercel llama: "), arguments, "stderr is not one line:", repr(err))
-    check(word in err, arguments, "is not named:", word, "in", err)
-    return err
+    return check_refused(run(*arguments, text=text, **more), status, [word], "tiercel llama: ", arguments)
 
 
 def good_json(*arguments):
@@ -482,6 +471,21 @@ def without_llama():
     check(not Path("x").exists(), "nothing was made")
 
 
+def libraries_of_a_server():
+    """tools/compare_llama_server.py starts a llama-server with the libraries beside it before those that the user has named."""
+    sys.path.append(str(SOURCE / "tools"))
+    from compare_llama_server import beside
+    kept = os.environ.pop("LD_LIBRARY_PATH", None)
+    for named, wanted in ((None, "/opt/llama/bin"), ("", "/opt/llama/bin"), ("/own:/other", "/opt/llama/bin:/own:/other")):
+        if named is not None:
+            os.environ["LD_LIBRARY_PATH"] = named
+        got = beside("/opt/llama/bin/llama-server")
+        check(got["LD_LIBRARY_PATH"] == wanted and got["PATH"] == os.environ["PATH"], "libraries of a server:", named, got["LD_LIBRARY_PATH"])
+    os.environ.pop("LD_LIBRARY_PATH")
+    if kept is not None:
+        os.environ["LD_LIBRARY_PATH"] = kept
+
+
 def real_model():
     named = os.environ.get("TIERCEL_REAL_MODEL")
     if named is None:
@@ -490,6 +494,7 @@ def real_model():
 
 
 def main(folder):
+    libraries_of_a_server()
     code, _, err = run("ask", "-m", "x.gguf", "--no-cache", *random_prompt(10))
     if "built without llama.cpp" in err:
         without_llama()

@@ -11,26 +11,28 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from connector_node import SOURCE, check, ends, free_port, hang, start_program, stop_program
-from connectors_valkey import Server, server_program
+from checks import check, check_refused, ends, hang, left_out, run_cases, run_program
+from connector_node import SOURCE, free_port
+from connectors_valkey import NO_SERVER, Server, server_program
 
 KINDS = ("llama", "llama_swa", "lfm2_swa", "mamba", "granite_hybrid", "mla")
 SMALL = ("--cache-bytes", "64MiB", "--host-bytes", "32MiB")
-LEFT_OUT = []
+PASSWORD = "hunter2"  # of every address that has one
+NOT_HERE = []  # what this machine has not, for a line at the end
 
 
 def run(*arguments, environment=None, **more):
-    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, timeout=300, env={**os.environ, **(environment or {})}, **more)
-    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    """Exit status, standard output and error of the program, none of which ever shows the password."""
+    done = run_program([PROGRAM, *arguments], capture_output=True, timeout=300, env={**os.environ, **(environment or {})}, **more)
+    out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
+    check(PASSWORD not in out and PASSWORD not in err, arguments[:2], "shows the password:", out, err)
+    return done.returncode, out, err
 
 
 def refused(status, word, *arguments):
-    code, out, err = run(*arguments)
-    check(code == status and out == "", arguments, "exit status", code, out, err)
-    check(err.count("\n") == 1 and word in err, arguments, "is not named:", word, "in", repr(err))
+    check_refused(run(*arguments), status, [word], f"tiercel {arguments[0]}: ", arguments)
 
 
 # ---- replay ----
@@ -85,6 +87,12 @@ def usage_of_replay(folder):
     refused(2, "--restart-at needs --disk or --remote", "replay", "--restart-at", 5)
     refused(2, "--remote: wanted an address", "replay", "--remote", "")
     refused(2, "mooncake://HOST:PORT", "replay", "--remote", "somewhere")
+    refused(2, "mooncake://HOST:PORT", "replay", "--remote", "somewhere", "--trace", folder / "no-trace")
+    refused(2, "NAME=VALUE", "replay", "--remote", "memory:?workers")
+    other = folder / "something-else"
+    other.mkdir()
+    (other / "tiercel-posix-store").write_text("of a later version")
+    refused(1, "another version", "replay", "--remote", f"posix:{other}")
     refused(2, "--remote-warm goes with no --disk", "replay", "--remote", f"posix:{folder}/s", "--remote-warm", "--disk", folder / "d",
             "--disk-bytes", "64MiB")
     refused(1, "no server at", "replay", "--remote", f"valkey://127.0.0.1:{free_port()}")
@@ -105,7 +113,7 @@ def doctor(url, state, *words, remedy=(), environment=None):
         check(word in entry["text"], url, "is not said:", word, "in", entry["text"])
     for word in remedy:
         check(word in (entry["remedy"] or ""), url, "is not advised:", word, "in", entry["remedy"])
-    check("\n" not in entry["text"] and "hunter2" not in out, "one line without a password", entry)
+    check("\n" not in entry["text"], "one line", entry)
     return entry
 
 
@@ -114,12 +122,14 @@ def doctors(folder):
     check(entry["put_us"] > 0 and entry["address"] == f"posix:{folder}/doctor", entry)
     names = [each for each in (folder / "doctor").rglob("*") if each.is_file() and "tiercel.doctor" in each.name]
     check(names == [], "the object is gone", names)
-    doctor("memory:", "ok", "ready after")
+    roomy = doctor("memory:?capacity_bytes=3MiB", "ok", "ready after", "; 0 B of 3 MiB used")
+    check(roomy["used_bytes"] == 0 and roomy["capacity_bytes"] == 3 << 20, roomy)
+    removes_what_failed(folder)
     doctor(f"posix:{folder}/none/above", "missing", "No such file", remedy=["may write to"])
     doctor("memory:?capacity_bytes=1000", "missing", "no room", remedy=["room"])
     doctor("memory:?size=1", "missing", "no option 'size'", remedy=["behind the ?"])
     nowhere = free_port()
-    doctor(f"valkey://somebody:hunter2@127.0.0.1:{nowhere}", "missing", f"no server at 127.0.0.1:{nowhere}", remedy=["valkey-server"])
+    doctor(f"valkey://somebody:{PASSWORD}@127.0.0.1:{nowhere}", "missing", f"no server at 127.0.0.1:{nowhere}", remedy=["valkey-server"])
     doctor("memory:", "missing", "No such file", remedy=["Python", "TIERCEL_CONNECTOR_PYTHON"],
            environment={"TIERCEL_CONNECTOR_PYTHON": str(folder / "no-python")})
     doctor("memory:", "missing", "no connector at", remedy=["TIERCEL_CONNECTORS"], environment={"TIERCEL_CONNECTORS": str(folder)})
@@ -130,13 +140,49 @@ def doctors(folder):
     closed = folder / "closed"
     closed.mkdir(mode=0o500)
     if os.geteuid() == 0:
-        LEFT_OUT.append("1 case, this user may write everywhere")
+        NOT_HERE.append("1 case, this user may write everywhere")
     else:
         doctor(f"posix:{closed}/store", "missing", "Permission denied", remedy=["may write to"])
     refused(2, "mooncake://HOST:PORT", "doctor", "--remote", "somewhere")
-    code, out, err = run("doctor", "--remote", f"valkey://127.0.0.1:{nowhere}")
+    with_password = f"valkey://somebody:{PASSWORD}@127.0.0.1:{nowhere}"
+    refused(1, "no server at", "replay", "--generate", "conversation:5", "--remote", with_password)
+    refused(2, "--remote", "llama", "measure", "-m", "x.gguf", "--remote", with_password)
+    run("doctor", "--remote", f"valkey://somebody:{PASSWORD}@127.0.0.1:99999")
+    run("doctor", "--remote", f"valkey://somebody:{PASSWORD}@127.0.0.1:{nowhere}/name?pasword={PASSWORD}")
+    code, out, err = run("doctor", "--remote", with_password)
     check(code == 1 and "missing  remote" in out and "  -> start it" in out and "not with this remote store" in out, out)
     check(err.startswith("tiercel doctor: remote: ") and err.count("\n") == 1, repr(err))
+
+
+def removes_what_failed(folder):
+    """A put that fails may have left its object."""
+    program, said = folder / "failing", folder / "failing.said"
+    program.write_text(f"""#!{sys.executable}
+import sys
+sys.path.append({str(SOURCE / "connectors")!r})
+from tiercel_connector import BackEnd, Status, run
+
+class Failing(BackEnd):
+    def open(self, options):
+        pass
+
+    def put(self, items, replace, limit):
+        return self._say("put", [item.name for item in items], Status.FAILED)
+
+    def remove(self, names, limit):
+        return self._say("remove", names, Status.OK)
+
+    def _say(self, verb, names, status):
+        with open({str(said)!r}, "a") as file:
+            file.writelines(f"{{verb}} {{name}}\\n" for name in names)
+        return [status] * len(names)
+
+run(Failing())
+""")
+    program.chmod(0o755)
+    doctor(f"program:{program}", "missing", "storing an object: failed")
+    words = said.read_text().split()
+    check(words[0::2] == ["put", "remove"] and words[1] == words[3], "what was put is removed", words)
 
 
 def without_library(folder):
@@ -149,20 +195,20 @@ def without_library(folder):
 
 def with_valkey(folder):
     if server_program() is None:
-        LEFT_OUT.append("2 functions, there is no valkey-server")
+        left_out("2 functions", NO_SERVER)
         return
     server = Server(folder, "--maxmemory", "100mb", "--maxmemory-policy", "noeviction")
     url = f"valkey://127.0.0.1:{server.port}"
     doctor(url, "ok", "removed")
     replays(url)
     server.stop()
-    server = Server(folder, "--requirepass", "hunter2", "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+    server = Server(folder, "--requirepass", PASSWORD, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
     url = f"127.0.0.1:{server.port}"
     doctor(f"valkey://{url}", "missing", "refuses", remedy=["password"])
-    doctor(f"valkey://default:hunter2@{url}", "ok", "removed")
-    full = replay(f"valkey://default:hunter2@{url}", "--capacity-pages", 300, page_bytes="4KiB")
+    doctor(f"valkey://default:{PASSWORD}@{url}", "ok", "removed")
+    full = replay(f"valkey://default:{PASSWORD}@{url}", "--capacity-pages", 300, page_bytes="4KiB")
     check(full["remote"]["failed_class_sets"] > 0, "a full server takes no more, and nothing else happens", full["remote"])
-    doctor(f"valkey://default:hunter2@{url}", "missing", "no room", remedy=["maxmemory"])
+    doctor(f"valkey://default:{PASSWORD}@{url}", "missing", "no room", remedy=["maxmemory"])
     server.stop()
 
 
@@ -212,7 +258,7 @@ def broken_stores(folder, models):
     full = ask(model, folder / "full", "--exact", "--remote", "memory:?capacity_bytes=1000", *prompt(2))
     check(full["logits_sha256"] == plain["logits_sha256"], "a store without room", full)
     if server_program() is None:
-        LEFT_OUT.append("1 case, there is no valkey-server")
+        left_out("1 case", NO_SERVER)
         return
     server = Server(folder)
     url = f"valkey://127.0.0.1:{server.port}"
@@ -229,7 +275,9 @@ def demo(folder, models):
     code, out, err = run("llama", "demo", "--json", "-m", models / "llama.gguf", "-t", 1, "-n", 4, "--tokens", 500, *SMALL, "--remote",
                          f"posix:{folder}/demo")
     check(code == 0, "demo", code, err)
-    runs = json.loads(out)["runs"] if code == 0 else []
+    report = json.loads(out) if code == 0 else {"runs": []}
+    runs = report["runs"]
+    check(report.get("good"), "pages from a store are as good as from a disk", report)
     check(runs and runs[-1]["run"] == "remote" and runs[-1]["remote_tokens"] == runs[-1]["restored_tokens"] > 0 and runs[-1]["same_logits"], runs[-1:])
     check(runs and runs[1]["restored_tokens"] == 0, "the first time is one", runs[1:2])
 
@@ -249,7 +297,7 @@ def chat(folder, model):
 
 def llamas(folder):
     if "built without llama.cpp" in run("llama", "ask", "-m", "x.gguf", "--no-cache", "--prompt-tokens", 10)[2]:
-        LEFT_OUT.append("llama: built without llama.cpp")
+        NOT_HERE.append("llama: built without llama.cpp")
         return
     models = folder / "models"
     subprocess.run([sys.executable, SOURCE / "integrations" / "llamacpp" / "tests" / "tiny_models.py", models], check=True, stdout=subprocess.DEVNULL)
@@ -262,7 +310,7 @@ def llamas(folder):
     named = os.environ.get("TIERCEL_REAL_MODEL") or subprocess.run([SOURCE / "tools" / "llama_model.sh", "--where"], capture_output=True,
                                                                    text=True).stdout.strip()
     if not named or not Path(named).is_file():
-        LEFT_OUT.append("the chat, there is no real model (tools/llama_model.sh)")
+        NOT_HERE.append("the chat, there is no real model (tools/llama_model.sh)")
         return
     chat(folder, named)
 
@@ -271,9 +319,7 @@ def main(folder):
     for part in ((usage_of_replay, folder), (replays, f"posix:{folder}/replays"), (replays, "memory:", True),
                  (models_of_replay, f"posix:{folder}/models-of-replay"), (both_tiers, folder), (doctors, folder), (with_valkey, folder),
                  (llamas, folder)):
-        began = time.monotonic()
-        part[0](*part[1:])
-        print(f"{part[0].__name__}: {time.monotonic() - began:.1f} s", flush=True)
+        run_cases(part[:1], *part[1:])
 
 
 if __name__ == "__main__":
@@ -281,6 +327,6 @@ if __name__ == "__main__":
     os.environ.pop("TIERCEL_REMOTE", None)
     with tempfile.TemporaryDirectory() as name:
         main(Path(name))
-    for line in LEFT_OUT:
+    for line in NOT_HERE:
         print("skipped:", line)
     ends("remote")

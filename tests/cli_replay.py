@@ -15,11 +15,12 @@ import tempfile
 import xml.etree.ElementTree
 from pathlib import Path
 
+from checks import check, check_refused, ends, start_program
+
 SOURCE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(SOURCE / "tools"))
 import compare_replays
 HYBRID = SOURCE / "examples" / "specs" / "hybrid.json"
-FAILURES = []
 
 
 def replay(*arguments, stdin=b""):
@@ -27,18 +28,8 @@ def replay(*arguments, stdin=b""):
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-def check(condition, *what):
-    if not condition:
-        FAILURES.append(" ".join(map(str, what)))
-        print("FAILED:", *what)
-
-
 def refused(status, word, *arguments, stdin=b""):
-    code, out, err = replay(*arguments, stdin=stdin)
-    check(code == status, arguments, "exit status", code, err)
-    check(out == "", arguments, "left on stdout:", out)
-    check(err.count("\n") == 1 and err.startswith("tiercel replay: "), arguments, "stderr is not one line:", repr(err))
-    check(word in err, arguments, "is not named:", word, "in", err)
+    check_refused(replay(*arguments, stdin=stdin), status, [word], "tiercel replay: ", arguments)
 
 
 def good(*arguments, stdin=b""):
@@ -175,8 +166,8 @@ def little_memory():
 def interrupted():
     """Ctrl-C in the middle of a replay: as soon as the bar is seen on the terminal."""
     master, terminal = pty.openpty()
-    run = subprocess.Popen([PROGRAM, "replay", "--generate", "conversation:40000"], stdout=subprocess.PIPE, stderr=terminal,
-                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    run = start_program([PROGRAM, "replay", "--generate", "conversation:40000"], stdout=subprocess.PIPE, stderr=terminal,
+                        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     os.close(terminal)
     seen = b""
     while b"requests" not in seen:
@@ -230,6 +221,4 @@ if __name__ == "__main__":
     PROGRAM = str(Path(sys.argv[1]) / "tiercel")
     for part in (usage, traces, models, huge, full_disk, little_memory, interrupted, text, pictures):
         part()
-    if FAILURES:
-        sys.exit(f"{len(FAILURES)} checks failed")
-    print("replay: all checks passed")
+    ends("replay")

@@ -13,11 +13,14 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(SOURCE / "connectors"))
 sys.path.insert(0, str(SOURCE / "connectors" / "mooncake"))
+from bare import Bare  # noqa: E402
 from breaker import Breaker  # noqa: E402
+from calls import Calls  # noqa: E402
+from checks import check, ends, wait_for  # noqa: E402
 from client import Mooncake  # noqa: E402
-from connector_node import check, ends, free_port, wait_for  # noqa: E402
+from connector_node import free_port  # noqa: E402
 from settings import Settings  # noqa: E402
-from tiercel_connector import BadOption, Down, Item, Options, Status  # noqa: E402
+from tiercel_connector import BadOption, Down, Item, Options, Status, StoreError  # noqa: E402
 
 
 class StandIn:
@@ -25,6 +28,7 @@ class StandIn:
 
     def __init__(self):
         self.calls, self.answers, self.blocks, self.set_up = [], {}, [], 0
+        self.fixed = {}  # answers by name of the call
 
     def __getattr__(self, name):
         def call(*arguments, **named):
@@ -33,6 +37,8 @@ class StandIn:
         return call
 
     def _answer(self, name, arguments):
+        if name in self.fixed:
+            return self.fixed[name]
         if name in ("setup", "setup_dummy"):
             return self.set_up
         if name == "alloc_from_mem_pool":
@@ -105,7 +111,30 @@ def configuration():
         check((found.master_server_address, found.global_segment_size, found.protocol) == ("f:4", 2 << 30, "rdma"), "the file, then the environment")
         found = read({"url": "mooncake://c:2"}, named)
         check((found.global_segment_size, found.master_server_address) == (4 << 30, "c:2"), "a configuration with an address goes without the file")
+        found = read({"protocol": "tcp", "device_name": "", "url": "", "global_segment_size": "1gb"}, named)
+        check((found.master_server_address, found.protocol, found.device_name, found.global_segment_size) == ("f:4", "tcp", "mlx5_0", 1 << 30),
+              "a name in several places counts where it comes first, an empty one nowhere", vars(found))
+        file.seek(0)
+        json.dump({"url": "mooncake://f", "master_server_address": "f:50051", "global_segment_size": "", "standalone_storage": ""}, file)
+        file.truncate()
+        file.flush()
+        found = read({"global_segment_size": "3gb"}, {**named, "MOONCAKE_GLOBAL_SEGMENT_SIZE": "no size"})
+        check((found.master_server_address, found.global_segment_size, found.standalone_storage) == ("f:50051", 3 << 30, False), vars(found))
+        file.seek(0)
+        json.dump({"url": "mooncake://f", "master_server_address": "g:50051"}, file)
+        file.truncate()
+        file.flush()
+        try:
+            read({}, named)
+            check(False, "two masters in the file")
+        except BadOption as error:
+            check("the file that SGLANG_HICACHE_MOONCAKE_CONFIG_PATH names" in str(error) and "'f:50051' and 'g:50051'" in str(error), error)
+    for config in ({"url": "mooncake://m:1", "master_server_address": "m:1"}, {"url": "", "master_server_address": "m:1"},
+                   {"url": "mooncake://m:1", "master_server_address": ""}, {"master_server_address": "m:1", "workers": 2}):
+        check(read(config, environment).master_server_address == "m:1", "two names that agree, or one", config)
+    check(read({"url": "mooncake://m", "master_server_address": "m"}).master_server_address == "m:50051", "they agree without a port")
     for config, word in (({}, "MOONCAKE_MASTER"), ({"url": "http://x"}, "mooncake://"),
+                         ({"url": "mooncake://m:1", "master_server_address": "m:2"}, "of the configuration: wanted one master, got 'm:1' and 'm:2'; leave"),
                          ({"url": "mooncake://x", "protocol": "pigeon"}, "tcp or rdma"),
                          ({"standalone_storage": True}, "MOONCAKE_CLIENT"), ({"url": "mooncake://x", "master": "y"}, "no option 'master'")):
         try:
@@ -145,6 +174,102 @@ def set_up():
     except Down as error:
         check("-1" in str(error) and "m:1" in str(error), error)
     check([call[0] for call in store.calls] == ["setup"], "nothing is called after a set-up that failed", store.calls)
+
+
+def closed():
+    """Once, whatever happened before and how often it is asked; then nothing is called any more."""
+    back, store = opened({"master_server_address": "m:1"})
+    for _ in range(3):
+        back.close()
+    check(len(store.named("close")) == 1, store.calls)
+    for verb in (lambda: back.exists(["x"], Limit()), lambda: back.remove(["x"], Limit())):
+        try:
+            verb()
+            check(False, "a verb after the end")
+        except Down as error:
+            check("closed" in str(error), error)
+    check(store.calls[-1] == ("close",), "nothing is called after it", store.calls)
+    Mooncake(StandIn).close()
+    for config, answers, calls in (({"master_server_address": "m:1"}, {"setup": -1}, ["setup"]),
+                                   ({"master_server_address": "m:1", "protocol": "rdma"}, {"register_buffer": -1}, ["setup", "register_buffer", "close"]),
+                                   ({"client_server_address": "c:1"}, {"alloc_from_mem_pool": 0}, ["setup_dummy", "alloc_from_mem_pool", "close"]),
+                                   ({"client_server_address": "c:1", "bounce_bytes": 100}, {}, ["setup_dummy", "close"])):
+        store = StandIn()
+        store.fixed = answers
+        back = Mooncake(lambda store=store: store)
+        back.workers, back.regions = 2, [Memory(64)]
+        try:
+            back.open(Options(config))
+            check(False, "opened", config, answers)
+        except StoreError as error:
+            check("\n" not in str(error), error)
+        back.close()
+        back.close()
+        check([call[0] for call in store.calls] == calls, "an open that failed leaves no client", config, store.calls)
+
+
+def bare():
+    """The bare client is set up as the connector is, from the same configuration."""
+    for config in ({"master_server_address": "m:1", "tenant_id": "t", "workers": 3, "global_segment_size": "1gb"},
+                   {"client_server_address": "c:1", "workers": 3, "bounce_bytes": 1 << 20}):
+        (_, connectors), own = opened(config), StandIn()
+        Bare(config, 1 << 20, lambda own=own: own)
+        check(own.calls[0] == connectors.calls[0] and own.calls[0][0].startswith("setup"), config, own.calls[0], connectors.calls[0])
+        check([call[0] for call in own.calls] == [call[0] for call in connectors.calls], own.calls, connectors.calls)
+    try:
+        Bare({"master_server_address": "m:1", "worker": 3}, 4096, StandIn)
+        check(False, "a name that the connector does not know")
+    except BadOption as error:
+        check("no option 'worker'" in str(error), error)
+
+
+def sizes():
+    """What the library says to a size never fails more than it is about: of the connector, and of an engine's own pools."""
+    back, store = opened({"master_server_address": "m:1"})
+
+    def raises(name):
+        raise RuntimeError("no object")
+    for get_size in (raises, lambda name: None, lambda name: True, lambda name: "9", lambda name: -704, lambda name: -1):
+        store.get_size, store.answers["x"] = get_size, -800
+        check(back.get([item(back, "x", (0, 8)), item(back, "y", (8, 8))], Limit()) == [Status.FAILED, Status.OK], "a size that is none")
+        calls = Calls(store, "the owner", 1.0, 60.0)
+        check(calls.size_of("x") < 0, "a size that is none")
+        calls.close()
+    check(back.stats()["breaker_trips"] == 0, back.stats())
+    store.get_size = lambda name: -900
+    check(back.get([item(back, "x", (0, 8))], Limit()) == [Status.FAILED] and back.stats()["breaker_trips"] == 1, "nobody answers", back.stats())
+
+    store = StandIn()
+    calls = Calls(store, "the owner", 30.0, 60.0)
+    check(calls.size_of("x") == 1, "a size")
+    store.get_size = lambda name: -900
+    check(calls.size_of("x") == -1 and "the owner does not answer" in calls.breaker.why(), "the breaker knows of it", calls.breaker.why())
+    before = len(store.calls)
+    check(calls.size_of("x") == -1 and len(store.calls) == before, "nobody is asked while it is open")
+    calls.close()
+    calls.close()
+    check(len(store.named("close")) == 1 and calls.batch("batch_is_exist", ["x"]) == [-900] and store.calls[-1] == ("close",), "closed once", store.calls)
+    held = threading.Event()
+    store = StandIn()
+    store.get_size = lambda name: held.wait()
+    calls = Calls(store, "the owner", 0.05, 60.0)
+    check(calls.size_of("x") == -1 and "has not answered" in calls.breaker.why() and not calls.busy(), "a size that does not come")
+    calls.close()
+    check(not store.named("close"), "the client is not closed under a call")
+    held.set()
+
+
+def nonsense():
+    """An answer that is not a code for each name is a failed batch, with words."""
+    back, store = opened({"master_server_address": "m:1"})
+    for answer in (None, [], [1, 1, 1], ["x", 1], 0):
+        store.batch_is_exist = lambda names, answer=answer: answer
+        try:
+            back.exists(["x", "y"], Limit())
+            check(False, "accepted:", answer)
+        except StoreError as error:
+            check(error.status == Status.FAILED and "batch_is_exist answers something else" in str(error), error)
+    check(back.stats()["breaker"] == "", back.stats())
 
 
 def codes():
@@ -214,6 +339,24 @@ def breaker():
     store.answers["is_exist"] = 0
     check(wait_for(lambda: back.stats()["breaker"] == ""), "and closes")
     check(back.exists(["y"], limit) == [(Status.OK, 0)], "again")
+    answers = [RuntimeError("the library's own"), TypeError("another one"), OSError("a third"), False, True]
+
+    def probe():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+    raising = Breaker(probe, 0.01)
+    raising.trip("x")
+    check(wait_for(lambda: raising.why() is None) and raising.probes == 5, "a probe that raises says no, and is made again", raising.probes)
+    check("a third" in raising.last_error and raising.end(30), raising.last_error)
+    back, store = opened({"master_server_address": "m:1", "probe_s": 0.05})
+    store.is_exist = lambda name: None  # no code
+    store.answers["x"] = -900
+    check(back.exists(["x"], limit) == [(Status.DOWN, 0)] and wait_for(lambda: back.stats()["probes"] > 2) and back.stats()["breaker"], "no code, no health")
+    store.is_exist = lambda name: 0
+    check(wait_for(lambda: back.stats()["breaker"] == "") and back.exists(["y"], limit) == [(Status.OK, 0)], "then it is well again")
+    back.close()
     hung = threading.Event()
     slow = Breaker(hung.wait, 0.01)
     slow.trip("x")
@@ -222,6 +365,6 @@ def breaker():
 
 
 if __name__ == "__main__":
-    for test in (configuration, set_up, codes, bounce, breaker):
+    for test in (configuration, set_up, closed, bare, sizes, nonsense, codes, bounce, breaker):
         test()
     ends("connector mooncake, stand-in")

@@ -3,90 +3,29 @@
 The constants and structs are stated here once more, from include/tiercel/connector.h and not from the package under test.
 """
 
-import atexit
 import json
 import mmap
 import os
 import select
-import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
+
+from checks import PATIENCE_S, check, start_program
 
 SOURCE = Path(__file__).resolve().parent.parent
 OK, ABSENT, WRONG_SIZE, NO_ROOM, TOO_LARGE, INVALID, FAILED, DOWN, LATE, CANCELLED = range(10)
 EXISTS, GET, PUT, REMOVE, STATS, PING, CANCEL, REPLACE, HELLO, DONE = 1, 2, 3, 4, 5, 6, 7, 8, 16, 17
 MAGIC = int.from_bytes(b"TIERCONN", "little")
-FAILURES = []
-STARTED = []
-
-
-def check(condition, *what):
-    if not condition:
-        FAILURES.append(" ".join(map(str, what)))
-        print("FAILED:", *what, flush=True)
-    return bool(condition)
-
-
-def ends(name):
-    """The last line of a test, and its exit status."""
-    if FAILURES:
-        sys.exit(f"{len(FAILURES)} checks failed")
-    print(f"{name}: all checks passed")
-
-
-def start_program(arguments, **more):
-    """A process that is gone when the test is, however it ends."""
-    child = subprocess.Popen(list(map(str, arguments)), **more)
-    STARTED.append(child)
-    return child
-
-
-def stop_program(child, number=signal.SIGTERM, patience_s=10):
-    """Ends a process that start_program has started; returns its exit status."""
-    if child.poll() is None:
-        child.send_signal(signal.SIGCONT)
-        child.send_signal(number)
-        try:
-            child.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-    return child.returncode
-
-
-def hang(child):
-    """Stops a process that start_program has started; all of its threads stand when this returns. SIGCONT lets it go on."""
-    child.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
-
-
-@atexit.register
-def _stop_all():
-    for child in STARTED:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
 
 
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def wait_for(condition, patience_s=20):
-    """Whether the condition came true in time."""
-    until = time.monotonic() + patience_s
-    while time.monotonic() < until:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def reachable(port):
@@ -122,7 +61,7 @@ class Done:
 class Connector:
     """A connector process and its exchange. `data` and `arena` are memoryviews of regions 0 and 1."""
 
-    def __init__(self, command, config, ring_bytes=65536, data_bytes=1 << 20, arena_bytes=0, arena_offset=0, hello_s=30, environment=None):
+    def __init__(self, command, config, ring_bytes=65536, data_bytes=1 << 20, arena_bytes=0, arena_offset=0, hello_s=PATIENCE_S, environment=None):
         total = 4096 + 2 * ring_bytes + data_bytes
         self.fds = [os.memfd_create("exchange"), os.eventfd(0), os.eventfd(0, os.EFD_NONBLOCK)]
         os.ftruncate(self.fds[0], total)
@@ -150,7 +89,7 @@ class Connector:
 
     # ---- asking ----
 
-    def ask(self, verb, items=(), deadline_s=10.0, batch=None, raw=None):
+    def ask(self, verb, items=(), deadline_s=PATIENCE_S, batch=None, raw=None):
         """Writes one request. `items`: a name, or (name, [(region, offset, length), ...]), each. Returns the batch's number."""
         if batch is None:
             self.last += 1
@@ -171,9 +110,9 @@ class Connector:
         os.eventfd_write(self.fds[1], 1)
         return batch
 
-    def call(self, verb, items=(), deadline_s=10.0, patience_s=None):
+    def call(self, verb, items=(), deadline_s=PATIENCE_S):
         """Asks and waits. Returns the Done, or None when nothing came in time."""
-        return self.wait(self.ask(verb, items, deadline_s), patience_s or deadline_s + 5)
+        return self.wait(self.ask(verb, items, deadline_s), deadline_s + PATIENCE_S)
 
     def put(self, names, size=64, fill=1, verb=PUT, **more):
         """Objects of `size` bytes, each byte `fill` plus the item's position, from region 0."""
@@ -192,10 +131,10 @@ class Connector:
     def stats(self):
         return json.loads(self.call(STATS).text or "{}")
 
-    def ping_s(self):
-        """Seconds until a ping is answered; a large number when it is not."""
-        done = self.call(PING, deadline_s=5)
-        return done.seconds if done and done.status == OK else 1e9
+    def pings(self):
+        """Whether a ping is answered."""
+        done = self.call(PING)
+        return bool(done) and done.status == OK
 
     # ---- answers ----
 
@@ -219,7 +158,7 @@ class Connector:
             head += size
         self.positions[3][0] = head
 
-    def wait(self, batch, patience_s=15):
+    def wait(self, batch, patience_s=PATIENCE_S):
         """The batch's Done; None when it does not come in time, or the process ends."""
         until = time.monotonic() + patience_s
         while True:
@@ -231,30 +170,35 @@ class Connector:
 
     # ---- the end ----
 
-    def close(self, patience_s=10):
-        """End of file. Returns exit status, seconds it took, and what was said on stderr."""
-        began = time.monotonic()
+    def close(self):
+        """End of file. Returns exit status and what was said on stderr. A status of 0 says that it ended by itself, within its own 5 s."""
         try:
             self.process.stdin.close()
         except BrokenPipeError:
             pass
-        return self.ended(patience_s, began)
+        return self.ended()
 
-    def ended(self, patience_s=10, began=None):
+    def ended(self):
         """Waits for the process's end, kills it where it does not come."""
-        began = began or time.monotonic()
         try:
-            self.process.wait(patience_s)
+            self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        took = time.monotonic() - began
         self.said.seek(0)
         said = self.said.read().decode(errors="replace")
         for fd in self.fds:
             os.close(fd)
         self.fds = []
-        return self.process.returncode, took, said
+        return self.process.returncode, said
+
+
+def refused(command, config, status, *words, **more):
+    """A connector that says in one line why it cannot serve, and ends."""
+    node = Connector(command, config, **more)
+    check(node.hello and node.hello.status == status and all(word in node.hello.text for word in words) and "\n" not in node.hello.text,
+          config, node.hello)
+    check(node.ended()[0] == 1, config, "the connector ends when it cannot serve")
 
 
 def request(verb, batch, items, deadline_ns):

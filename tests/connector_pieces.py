@@ -10,10 +10,10 @@ The threshold is DIRECT_PIECE_BYTES of connectors/mooncake/owned_pools.py; the f
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 
+from checks import run_program
 from connector_node import SOURCE
 
 PIECES = [4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10]
@@ -64,7 +64,7 @@ def main():
     for words, address in (("memory that the engine's own mooncake_client lends", lender), ("another one's, by tcp", cluster.start_client("0MB")[1])):
         print(f"{words}: microseconds for an object of 1 MiB, {PAGES} a call, median\n     pieces   store, as it lies, gathered   load, as it lies, gathered",
               flush=True)
-        subprocess.run([python, __file__, "--measure", address, sys.argv[2] if len(sys.argv) > 2 else "15"], check=True)
+        run_program([python, __file__, "--measure", address, sys.argv[2] if len(sys.argv) > 2 else "15"], check=True)
     cluster.stop()
 
 

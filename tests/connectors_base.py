@@ -9,14 +9,14 @@ import os
 import random
 import signal
 import struct
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from checks import PATIENCE_S, check, ends, run_cases, run_program, wait_for
 from connector_node import (ABSENT, CANCEL, CANCELLED, DONE, DOWN, EXISTS, FAILED, GET, INVALID, LATE, NO_ROOM, OK, PING, PUT, REMOVE,
-                            REPLACE, SOURCE, STATS, TOO_LARGE, WRONG_SIZE, Connector, check, ends, request)
+                            REPLACE, SOURCE, STATS, TOO_LARGE, WRONG_SIZE, Connector, refused, request)
 
 MEMORY = [sys.executable, SOURCE / "connectors" / "memory"]
 
@@ -25,9 +25,9 @@ def memory(config=None, **more):
     return Connector(MEMORY, config if config is not None else {}, **more)
 
 
-def ends_well(connector, code=0, within_s=4.0):
-    status, took, said = connector.close()
-    check(status == code and took < within_s and said == "", "the end:", status, f"{took:.2f} s", said)
+def ends_well(connector):
+    status, said = connector.close()
+    check(status == 0 and said == "", "the end:", status, said)
 
 
 def objects():
@@ -109,15 +109,15 @@ def nonsense():
                       ("batch 0", header(32, batch=0))):
         node = memory()
         node.ask(GET, batch=5, raw=raw)
-        status, _, said = node.ended()
+        status, said = node.ended()
         check(status == 3 and said.count("\n") == 1 and "the node broke the contract" in said, name, status, said)
     node = memory()
     node.positions[0][0] = 1 << 40  # a tail far ahead
     os.eventfd_write(node.fds[1], 1)
-    status, _, said = node.ended()
+    status, said = node.ended()
     check(status == 3 and "tail" in said, "a tail far ahead", status, said)
     for variable in ("", "version=2 exchange=3 requests=4 completions=5", "version=1 exchange=x", "version=1 exchange=99 requests=4 completions=5"):
-        done = subprocess.run(MEMORY, input=b"{}\n", capture_output=True, env={**os.environ, "TIERCEL_CONNECTOR": variable}, timeout=20)
+        done = run_program(MEMORY, input=b"{}\n", capture_output=True, env={**os.environ, "TIERCEL_CONNECTOR": variable}, timeout=PATIENCE_S)
         check(done.returncode == 2 and done.stderr.count(b"\n") == 1, variable, done)
 
 
@@ -169,47 +169,72 @@ def deadlines():
     """Workers that are stuck hold up what they are stuck in, and nothing else."""
     node = memory({"workers": 2, "faults": {"hang_every": 1, "verbs": ["get"]}})
     node.put(["a"])
-    stuck = [node.ask(GET, [("a", [(0, 0, 64)])], deadline_s=0.2) for _ in range(2)]
-    check(node.ping_s() < 2, "a ping while every worker is stuck")
-    waiting = node.ask(EXISTS, ["a"], deadline_s=0.3)
-    cancelled = node.ask(EXISTS, ["a"], deadline_s=30)
+    stuck = [node.ask(GET, [("a", [(0, 0, 64)])], deadline_s=seconds) for seconds in (0.2, 0.5)]  # too far apart to go together
+    check(node.pings(), "a ping while every worker is stuck")
+    done = node.wait(node.ask(EXISTS, ["a"], deadline_s=600))
+    check(done and done.statuses == [OK], "a look-up while every worker is stuck", done)
+    waiting = node.ask(GET, [("a", [(0, 64, 64)])], deadline_s=0.3)
+    cancelled = node.ask(GET, [("a", [(0, 128, 64)])], deadline_s=600)
     node.ask(CANCEL, batch=cancelled)
     done = node.wait(cancelled)
-    check(done.status == CANCELLED and done.statuses == [CANCELLED] and done.seconds < 3, "cancelled while it waited", done)
+    check(done and done.status == CANCELLED and done.statuses == [CANCELLED], "cancelled while it waited", done)
     done = node.wait(waiting)
-    check(done.status == LATE and done.statuses == [LATE] and 0.25 < done.seconds < 3, "late while it waited", done)
+    check(done and done.status == LATE and done.statuses == [LATE] and done.seconds > 0.25, "late while it waited", done)
     node.ask(CANCEL, batch=stuck[0])
-    check(node.ping_s() < 2 and node.wait(stuck[0], 0.3) is None, "what is in a call that hangs does not end")
-    status, took, said = node.close()
-    check(status == 0 and took < 5 and said == "", "end of file with stuck workers", status, took, said)
+    check(node.pings() and node.wait(stuck[0], 0.3) is None, "what is in a call that hangs does not end")
+    status, said = node.close()
+    check(status == 0 and said == "", "end of file with stuck workers", status, said)
 
     node = memory({"workers": 2, "faults": {"hang_every": 2, "verbs": ["get"]}})
     node.put(["a"])
     check(node.get(["a"]).statuses == [OK], "the first")
-    node.ask(GET, [("a", [(0, 0, 64)])])
-    time.sleep(0.1)
-    check(node.call(EXISTS, ["a"]).statuses == [OK] and node.get(["a"]).statuses == [OK], "one stuck worker, the other goes on")
+    # Whichever is the second of all gets hangs; not both in one call.
+    asked = [node.ask(GET, [("a", [(0, at, 64)])], deadline_s=seconds) for at, seconds in ((0, 100), (64, 200))]
+    check(wait_for(lambda: node.drain() or any(batch in node.done for batch in asked)), "one of two goes on")
+    check(node.call(EXISTS, ["a"]).statuses == [OK] and sum(batch in node.done for batch in asked) == 1, "one stuck worker, the other goes on")
+    check(all(node.done[batch].statuses == [OK] for batch in asked if batch in node.done), "and is right", node.done)
     node.close()
 
     node = memory({"workers": 2, "faults": {"hang_every": 1, "verbs": ["exists", "remove"]}})
-    stuck, given_up = node.ask(EXISTS, ["a", "/"], deadline_s=0.2), node.ask(REMOVE, ["a"], deadline_s=30)
-    time.sleep(0.1)
+    stuck, given_up = node.ask(EXISTS, ["a", "/"], deadline_s=0.2), node.ask(REMOVE, ["a"], deadline_s=600)
+    time.sleep(0.1)  # most likely into the call; before it the answer is the same
     node.ask(CANCEL, batch=given_up)
     check(node.wait(given_up).statuses == [CANCELLED], "a call that touches no memory is left when it is cancelled")
     done = node.wait(stuck)
-    check(done.status == LATE and done.statuses == [LATE, INVALID] and done.seconds < 3, "and at its deadline", done)
-    status, took, _ = node.close()
-    check(status == 0 and took < 5, status, took)
+    check(done and done.status == LATE and done.statuses == [LATE, INVALID], "and at its deadline", done)
+    status, said = node.close()
+    check(status == 0, status, said)
 
     node = memory({"workers": 1, "faults": {"delay_s": 0.3, "verbs": ["put"]}})
     done = node.put(["a", "b"], deadline_s=0.1)
     check(done.statuses == [LATE, LATE], "the deadline passes inside the call", done)
-    running = node.ask(PUT, [("a", [(0, 0, 64)])])
+    ends_well(node)
+    # Answered is the last of many: a busy machine may be late with the cancel of the first.
+    node = memory({"workers": 1, "faults": {"delay_s": 0.3, "verbs": ["put"]}})
+    running = [node.ask(PUT, [("a", [(0, 0, 64)])]) for _ in range(100)]
     time.sleep(0.1)
-    node.ask(CANCEL, batch=running)
+    for batch in running:
+        node.ask(CANCEL, batch=batch)
     node.ask(CANCEL, batch=12345)  # of nothing
-    check(node.wait(running).statuses == [CANCELLED], "cancelled inside the call")
+    statuses = [node.wait(batch).statuses for batch in running]
+    check(statuses[-1] == [CANCELLED] and statuses.count([OK]) + statuses.count([CANCELLED]) == 100, "cancelled inside the call, and before it", statuses)
     check(node.call(EXISTS, ["a"], deadline_s=-1).statuses == [LATE], "a deadline that has passed")
+    ends_well(node)
+
+
+def together():
+    """Where nobody else is free, what waits goes to the store in one call, and each batch has its own answer."""
+    node = memory({"workers": 1, "faults": {"delay_s": 0.5, "raise_every": 3, "verbs": ["get"]}})
+    node.put(["a", "b"], fill=7)
+    gets = [[("a", 0)], [("b", 64)], [("none", 128), ("a", 192), ("b", 256)], [("a", 320), ("/", 384)]]
+    asked = [node.ask(GET, [(name, [(0, at, 64)]) for name, at in items]) for items in gets[:1]]
+    wait_for(lambda: node.stats()["connector"]["running"] == 2)  # it, and this question
+    asked += [node.ask(GET, [(name, [(0, at, 64)]) for name, at in items]) for items in gets[1:]]
+    far = node.ask(GET, [("b", [(0, 448, 64)])], deadline_s=2 * PATIENCE_S)  # another deadline: its own call, the third, which fails
+    got = [node.wait(batch).statuses for batch in asked]
+    check(got == [[OK], [OK], [ABSENT, OK, OK], [OK, INVALID]], "each its own", got)
+    check([node.got(at // 64)[0] for at in (0, 64, 192, 256, 320)] == [7, 8, 7, 8, 7], "and its own bytes")
+    check(node.wait(far).statuses == [FAILED], "what is not of their time goes alone", node.wait(far))
     ends_well(node)
 
 
@@ -233,9 +258,7 @@ def options():
     for config, word in (("{", "no JSON object"), ("[]", "no JSON object"), ({"worker": 3}, "no option 'worker'"), ({"workers": 0}, "from 1 to 64"),
                          ({"workers": "many"}, "'many'"), ({"capacity_bytes": "1 parsec"}, "4gb"), ({"faults": 3}, "'faults'"),
                          ({"faults": {"delay_s": -1}}, "seconds"), ({"faults": {"hang": 1}}, "option 'faults' has no option 'hang'")):
-        node = memory(config)
-        check(node.hello and node.hello.status == INVALID and word in node.hello.text and "\n" not in node.hello.text, config, node.hello)
-        check(node.ended()[0] == 1, config)
+        refused(MEMORY, config, INVALID, word)
     node = memory({"workers": "2", "faults": {"delay_s": "0.01"}})
     check(node.hello.status == OK and node.stats()["connector"]["workers"] == 2, "numbers as texts", node.hello)
     node.close()
@@ -248,12 +271,12 @@ def options():
 def the_end():
     """SIGTERM ends in order, what waits is cancelled; end of file ends at once."""
     node = memory({"workers": 1, "faults": {"delay_s": 0.3, "verbs": ["put"]}})
-    running = node.ask(PUT, [("a", [(0, 0, 64)])])
-    waiting = node.ask(PUT, [("b", [(0, 0, 64)])])
+    running = [node.ask(PUT, [(name, [(0, 0, 64)])]) for name in "abcdefghijklmnopqrstuvwxyz" * 4]
     time.sleep(0.1)
     node.process.send_signal(signal.SIGTERM)
-    check(node.wait(waiting).statuses == [CANCELLED] and node.wait(running).statuses == [CANCELLED], "what was under way")
-    status, _, said = node.ended()
+    statuses = [done and done.statuses for done in map(node.wait, running)]
+    check(statuses[-1] == [CANCELLED] and all(each in ([OK], [CANCELLED]) for each in statuses), "what was under way, and what waited", statuses)
+    status, said = node.ended()
     check(status == 0 and said == "", "SIGTERM", status, said)
     code = "import sys, time; sys.path.append({!r}); import tiercel_connector as t; ".format(str(SOURCE / "connectors"))
     slow = "t.service.OPEN_S = 0.3; t.run(type('Slow', (t.BackEnd,), {'open': lambda self, options: time.sleep(60)})())"
@@ -261,7 +284,7 @@ def the_end():
     check(node.hello.status == DOWN and "hangs" in node.hello.text and node.ended()[0] == 1, "a back end that does not open", node.hello)
     node = memory()
     node.process.send_signal(signal.SIGINT)
-    check(node.ping_s() < 2, "an interrupt of the terminal is the node's affair")
+    check(node.pings(), "an interrupt of the terminal is the node's affair")
     ends_well(node)
 
 
@@ -291,7 +314,6 @@ def text_is_bounded():
 
 
 if __name__ == "__main__":
-    for test in (objects, several_pieces, refusals, nonsense, wrap_around, full_completion_ring, deadlines, faults, options, the_end,
-                 the_guides_example, text_is_bounded):
-        test()
+    run_cases((objects, several_pieces, refusals, nonsense, wrap_around, full_completion_ring, deadlines, together, faults, options, the_end,
+               the_guides_example, text_is_bounded))
     ends("connectors base")

@@ -6,23 +6,24 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from checks import check, ends, left_out, run_program, stop_program
 from connector_cluster import Cluster, environment_python
-from connector_node import SOURCE, check, ends
-from connectors_valkey import Server, server_program
+from connector_node import SOURCE
+from connectors_valkey import NO_SERVER, Server, server_program
 
+TIMEOUT_S = 800  # less than ctest's own limit: what was said until then is seen
 LONG = bool(os.environ.get("TIERCEL_LONG_TESTS"))
 SIZES = ["--exchange-mib", "1024", "--object-bytes-max", str(1 << 30)] if LONG else []
 
 
 def conforms(python, connector, config, *options):
     words = " ".join(f"'{word}'" for word in (python, SOURCE / "connectors" / connector))
-    done = subprocess.run([PROGRAM, "--connector", words, "--config", json.dumps(config), *options, *MORE], timeout=1500, capture_output=True,
-                          text=True, errors="replace")
+    done = run_program([PROGRAM, "--connector", words, "--config", json.dumps(config), *options, *MORE], timeout=TIMEOUT_S, capture_output=True,
+                       text=True, errors="replace")
     lines = done.stdout.splitlines()
     said = [line for line in lines if "[  FAILED" in line or "Failure" in line or "PASSED" in line or line.startswith("skipped")]
     print("\n".join(said[-60:]), flush=True)
@@ -36,7 +37,7 @@ def memory():
 
 def valkey():
     if server_program() is None:
-        print("skipped: 1 case, no valkey-server, redis-server or redis-tools is installed (tools/deps.sh test)")
+        left_out("1 case", NO_SERVER)
         return
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder))
@@ -47,7 +48,7 @@ def valkey():
 def mooncake(metadata=False, dummy=False):
     python, why_not = environment_python()
     if python is None:
-        print(f"skipped: 1 case, the wheel is not installed: {why_not}")
+        left_out("1 case", f"the wheel is not installed: {why_not}")
         return
     cluster = Cluster(python, metadata)
     # What is stored outlives the connector that the contract kills: somebody else lends the memory.
@@ -56,8 +57,7 @@ def mooncake(metadata=False, dummy=False):
         conforms(python, "mooncake", {"client_server_address": address, "bounce_bytes": "64MiB"})
     else:
         conforms(python, "mooncake", cluster.config(), *SIZES)
-    client.terminate()
-    client.wait(20)
+    stop_program(client)
     cluster.stop()
 
 

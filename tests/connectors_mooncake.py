@@ -7,13 +7,13 @@ The wheel is installed by tools/connectors.sh; where it cannot be, the cases wit
 
 import signal
 import socket
-import subprocess
 import sys
 import time
 
+from checks import check, ends, hang, left_out, run_cases, run_program, wait_for
 from connector_cluster import CLIENT_TTL_S, Cluster, environment_python
-from connector_node import (ABSENT, DOWN, EXISTS, FAILED, GET, INVALID, LATE, NO_ROOM, OK, PUT, REMOVE, REPLACE, SOURCE, TOO_LARGE, WRONG_SIZE,
-                            Connector, check, ends, free_port, hang, wait_for)
+from connector_node import (ABSENT, DOWN, EXISTS, FAILED, GET, INVALID, LATE, NO_ROOM, OK, PUT, REMOVE, REPLACE, SOURCE, TOO_LARGE,
+                            WRONG_SIZE, Connector, free_port, refused)
 
 FOLDER = SOURCE / "connectors" / "mooncake"
 STAND_IN = SOURCE / "tests" / "connector_mooncake_stand_in.py"
@@ -27,16 +27,16 @@ def connect(cluster, config=None, **more):
 
 def closes(*nodes):
     for node in nodes:
-        status, took, said = node.close()
-        check(status == 0 and took < 5.5, "the end:", status, f"{took:.1f} s", said[-500:])
+        status, said = node.close()
+        check(status == 0, "the end:", status, said[-500:])
 
 
-def until(node, verb, items, status, patience_s=15):
-    """Seconds until the verb's only item ends so."""
+def until(node, verb, items, status):
+    """Seconds until the verb's only item ends so, for people."""
     began = time.monotonic()
-    found = wait_for(lambda: node.call(verb, items).statuses == [status], patience_s)
+    found = wait_for(lambda: node.call(verb, items).statuses == [status])
     took = time.monotonic() - began
-    check(found, "not within", patience_s, "s:", items, status, node.call(verb, items))
+    check(found, "not so:", items, status, node.call(verb, items))
     return took
 
 
@@ -70,10 +70,19 @@ def objects(cluster):
     closes(b)
     check(cluster.segments() == 1, "what a lends")
     closes(a)
-    check(wait_for(lambda: cluster.segments() == 0, CLIENT_TTL_S - 1), "is given back at once, by the end of file")
-    a = connect(cluster, {"global_segment_size": "16MiB"})
+    check(wait_for(lambda: cluster.segments() == 0), "is given back")
+
+
+def gives_back(cluster):
+    """What is lent goes back at the end, and not only when the master has waited for long enough."""
+    patient = Cluster(cluster.python, ttl_s=3600)
+    closes(connect(patient, {"global_segment_size": "16MiB"}))
+    check(wait_for(lambda: patient.segments() == 0), "by the end of file")
+    a = connect(patient, {"global_segment_size": "16MiB"})
+    check(patient.segments() == 1, "what a lends")
     a.process.send_signal(signal.SIGTERM)
-    check(a.ended()[0] == 0 and wait_for(lambda: cluster.segments() == 0, CLIENT_TTL_S - 1), "and by SIGTERM")
+    check(a.ended()[0] == 0 and wait_for(lambda: patient.segments() == 0), "by SIGTERM")
+    patient.stop()
 
 
 def no_room(cluster):
@@ -106,67 +115,71 @@ def dummy(cluster):
 
     hang(client)
     asked = [d.ask(EXISTS, ["y"], deadline_s=0.5), d.ask(GET, [("y", [(0, 0, 1000)])], deadline_s=0.5)]
-    check(d.ping_s() < 2, "a ping while the mooncake_client hangs")
-    done = [d.wait(batch, 6) for batch in asked]
-    check(done[0] and done[0].statuses in ([LATE], [DOWN]) and done[0].seconds < 2, "a look-up", done)
-    check(done[1] and done[1].statuses[0] in (LATE, DOWN) and done[1].seconds < 2, "a get: its bytes are still in the block", done)
+    check(d.pings(), "a ping while the mooncake_client hangs")
+    done = [d.wait(batch) for batch in asked]
+    check(done[0] and done[0].statuses in ([LATE], [DOWN]), "a look-up", done)
+    check(done[1] and done[1].statuses[0] in (LATE, DOWN), "a get: its bytes are still in the block", done)
     client.send_signal(signal.SIGCONT)
     print(f"  mooncake_client stopped: usable {until(d, EXISTS, ['y'], OK):.1f} s after it went on")
     client.kill()
     client.wait()
     done = [d.call(EXISTS, ["y"]) for _ in range(3)]
-    check([each.statuses for each in done] == [[DOWN]] * 3 and max(each.seconds for each in done) < 2 and d.ping_s() < 2, "killed", done)
+    check([each.statuses for each in done] == [[DOWN]] * 3 and d.pings(), "killed", done)
     closes(d, b)
-    check(wait_for(lambda: cluster.segments() == 0, CLIENT_TTL_S + 5), "the master forgets it")
+    check(wait_for(lambda: cluster.segments() == 0), "the master forgets it")
 
 
 def master_dies(cluster):
     """One call finds out; the next ones are spared, the connector answers, and heals by itself."""
-    a, b = connect(cluster, {"global_segment_size": "64MiB"}), connect(cluster)
+    a, b = connect(cluster, {"global_segment_size": "64MiB"}), connect(cluster, {"rpc_timeout_s": 2})
     a.put(["x"])
     cluster.master.kill()
     cluster.master.wait()
     for node in (a, b):
-        done = [node.call(EXISTS, ["x"], deadline_s=1), node.get(["x"]), node.put(["y"]), node.call(REMOVE, ["x"])]
-        check(all(each.statuses == [DOWN] and each.seconds < 2 for each in done) and node.ping_s() < 2, "a dead master", done)
+        done = [node.call(EXISTS, ["x"]), node.get(["x"]), node.put(["y"]), node.call(REMOVE, ["x"])]
+        check(all(each.statuses == [DOWN] for each in done) and node.pings(), "a dead master", done)
         check(f"127.0.0.1:{cluster.port} does not answer" in done[2].text, done[2])
-    time.sleep(1.0)  # into a probe, which takes more than four seconds
-    check(b.call(EXISTS, ["x"]).seconds < 2 and b.ping_s() < 2, "during the probe")
+        check(sum(node.stats()["store"]["codes"].values()) == 1, "the first one asks the library, the others are spared", node.stats())
+    check(wait_for(lambda: b.stats()["store"]["probes"] > 0), "it is asked whether it is back, which takes more than four seconds")
+    check(b.call(EXISTS, ["x"]).statuses == [DOWN] and b.pings(), "during the probe")
     cluster.start_master()
     took = until(b, EXISTS, ["x"], ABSENT), until(a, PUT, [("x", [(0, 0, 64)])], OK)
     print("  master killed: look-ups again {:.1f} s after its start, puts {:.1f} s later".format(*took))
     check(b.get(["x"]).statuses == [OK] and b.stats()["store"]["breaker_trips"] == 1, b.stats())
 
     hang(cluster.master)
-    asked = [b.ask(EXISTS, ["x"], deadline_s=0.3)] + [b.ask(GET, [("x", [(0, 64 * at, 64)])], deadline_s=2) for at in range(3)]
-    check(b.ping_s() < 2, "a ping while every worker waits for the master")
+    asked = [b.ask(EXISTS, ["x"], deadline_s=0.3)] + [b.ask(GET, [("x", [(0, 64 * at, 64)])]) for at in range(3)]
+    check(b.pings(), "a ping while every worker waits for the master")
     done = [b.wait(batch) for batch in asked]
-    check(done[0].statuses == [LATE] and done[0].seconds < 2, "a look-up ends by its deadline", done)
-    check(all(each.statuses == [DOWN] and each.seconds < 4 for each in done[1:]), "a stopped master", done)
+    check(done[0] and done[0].statuses == [LATE], "a look-up ends by its deadline", done)
+    check(all(each and each.statuses == [DOWN] for each in done[1:]), "a stopped master: by its time-out, long before the deadline", done)
     cluster.master.send_signal(signal.SIGCONT)
     print(f"  master stopped: gets end after {max(each.seconds for each in done):.1f} s, usable {until(b, EXISTS, ['x'], OK):.1f} s after it went on")
     closes(a, b)
 
 
 def lender_dies(cluster):
-    """Killed, and stopped: its objects fail, nobody else's do, and the master stays in favour."""
-    a, b = connect(cluster, {"global_segment_size": "64MiB"}, data_bytes=4 << 20), connect(cluster, data_bytes=4 << 20)
+    """Killed, and stopped: its objects fail, nobody else's do, and the master stays in favour. Where the machine is so busy that the master gives
+    the stopped one up meanwhile, its objects are absent."""
+    a, b = connect(cluster, {"global_segment_size": "64MiB"}, data_bytes=4 << 20), connect(cluster, {"transfer_timeout_s": 2}, data_bytes=4 << 20)
     a.put(["x", "y"], size=100_000)
     check(b.get(["x"], size=100_000).statuses == [OK], "get")
     hang(a.process)
-    hung = b.ask(GET, [("x", [(0, 0, 100_000)])], deadline_s=1)
-    check(b.ping_s() < 2 and b.call(EXISTS, ["y"]).statuses == [OK], "look-ups go on")
+    hung = b.ask(GET, [("x", [(0, 0, 100_000)])])
+    check(b.pings() and b.call(EXISTS, ["y"]).statuses in ([OK], [ABSENT]), "look-ups go on")
     done = b.wait(hung)
-    check(done and done.statuses == [FAILED] and done.seconds < 8, "a stopped peer", done)
+    check(done and done.statuses in ([FAILED], [ABSENT]), "a stopped peer: by its time-out, long before the deadline", done)
     a.process.send_signal(signal.SIGCONT)
-    print(f"  peer stopped: get ended after {done.seconds:.1f} s, usable {until(b, GET, [('x', [(0, 0, 100_000)])], OK):.1f} s after it went on")
+    began = time.monotonic()
+    check(wait_for(lambda: a.put(["x", "y"], size=100_000).statuses == [OK, OK] and b.get(["x"], size=100_000).statuses == [OK]), "usable again")
+    print(f"  peer stopped: get ended after {done.seconds:.1f} s, usable {time.monotonic() - began:.1f} s after it went on")
     a.process.kill()
     a.process.wait()
     c = connect(cluster, {"global_segment_size": "64MiB"})
     done = b.get(["x", "y"], size=100_000)
-    check(set(done.statuses) <= {FAILED, ABSENT} and done.seconds < 6, "a dead peer", done)
+    check(set(done.statuses) <= {FAILED, ABSENT}, "a dead peer", done)
     check(b.stats()["store"]["breaker"] == "", "a peer's death does not close the road to the master")
-    took = until(b, EXISTS, ["x"], ABSENT, CLIENT_TTL_S + 8)
+    took = until(b, EXISTS, ["x"], ABSENT)
     check(b.put(["x"]).statuses == [OK], "and the others lend on")
     print(f"  peer killed: its objects are absent after {took:.1f} s (client_ttl {CLIENT_TTL_S} s)")
     closes(b, c)
@@ -174,16 +187,18 @@ def lender_dies(cluster):
 
 def hung_peer_without_metadata_server(cluster):
     """First contact with a peer that hangs never returns: one worker is lost, the others and the end are not."""
-    a, b = connect(cluster, {"global_segment_size": "64MiB"}), connect(cluster)
+    patient = Cluster(cluster.python, ttl_s=3600)  # the master does not give the peer up
+    a, b = connect(patient, {"global_segment_size": "64MiB"}), connect(patient)
     a.put(["x"])
     hang(a.process)
     hung = b.ask(GET, [("x", [(0, 0, 64)])], deadline_s=0.5)
     check(b.wait(hung, 3) is None, "if it ends now, the guide can say so")
-    check(b.call(EXISTS, ["x"]).statuses == [OK] and b.ping_s() < 2, "the others go on")
-    status, took, _ = b.close()
-    check(status == 0 and took < 5, "the end of a connector with a stuck worker", status, took)
+    check(b.call(EXISTS, ["x"]).statuses == [OK] and b.pings(), "the others go on")
+    status, said = b.close()
+    check(status == 0, "the end of a connector with a stuck worker", status, said)
     a.process.send_signal(signal.SIGCONT)
     closes(a)
+    patient.stop()
 
 
 def metadata_server_dies(cluster):
@@ -195,13 +210,6 @@ def metadata_server_dies(cluster):
     check(a.put(["y"]).statuses == [OK] and b.get(["x", "y"]).statuses == [OK, OK], "known peers")
     refused([cluster.python, FOLDER], cluster.config(), DOWN, "no metadata server answers", "metadata_server")
     closes(a, b)
-
-
-def refused(command, config, status, *words, **more):
-    node = Connector(command, config, **more)
-    check(node.hello and node.hello.status == status and all(word in node.hello.text for word in words) and "\n" not in node.hello.text,
-          config, node.hello)
-    check(node.ended()[0] == 1, config)
 
 
 def set_up_fails(python):
@@ -220,21 +228,17 @@ def set_up_fails(python):
 
 
 if __name__ == "__main__":
-    checked = subprocess.run([sys.executable, STAND_IN], timeout=120)
+    checked = run_program([sys.executable, STAND_IN], timeout=600)
     check(checked.returncode == 0, "the cases with the stand-in")
     python, why_not = environment_python()
-    with_peers = (objects, no_room, dummy, master_dies, hung_peer_without_metadata_server)
+    with_peers = (objects, gives_back, no_room, dummy, master_dies, hung_peer_without_metadata_server)
     with_metadata = (objects, lender_dies, metadata_server_dies)
     if python is None:
-        print(f"skipped: {1 + len(with_peers) + len(with_metadata)} cases, the wheel is not installed: {why_not}")
+        left_out(f"{1 + len(with_peers) + len(with_metadata)} cases", f"the wheel is not installed: {why_not}")
     else:
-        set_up_fails(python)
+        run_cases((set_up_fails,), python)
         for tests, metadata in ((with_peers, False), (with_metadata, True)):
             world = Cluster(python, metadata)
-            world.python = python
-            for test in tests:
-                began = time.monotonic()
-                test(world)
-                print(f"{test.__name__}{' (metadata server)' if metadata else ''}: {time.monotonic() - began:.1f} s", flush=True)
+            run_cases(tests, world, suffix=" (metadata server)" if metadata else "")
             world.stop()
     ends("connectors mooncake")

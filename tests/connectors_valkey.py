@@ -7,16 +7,22 @@ Plain, with a memory limit, with a user and a password, over TLS, through a sock
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from pathlib import Path
 
+from checks import check, ends, hang, left_out, run_cases, run_program, start_program, stop_program, wait_for
 from connector_node import (ABSENT, DOWN, EXISTS, GET, INVALID, LATE, NO_ROOM, OK, PUT, REMOVE, REPLACE, SOURCE, TOO_LARGE, WRONG_SIZE,
-                            Connector, check, ends, free_port, hang, reachable, start_program, stop_program, wait_for)
+                            Connector, free_port, reachable, refused)
 
 PROGRAM = [sys.executable, SOURCE / "connectors" / "valkey"]
+PATIENT = {"connect_timeout_s": 30, "timeout_s": 30}  # a busy machine's server is slow, and that is not what is tested
+
+
+NO_SERVER = "no valkey-server, redis-server or redis-tools is installed (tools/deps.sh test)"
 
 
 def server_program():
@@ -45,14 +51,8 @@ class Server:
 
 
 def connect(server, config=None, **more):
-    config = {"url": f"valkey://127.0.0.1:{server.port}", **(config or {})}
+    config = {"url": f"valkey://127.0.0.1:{server.port}", **PATIENT, **(config or {})}
     return Connector(PROGRAM, config, **more)
-
-
-def refused(config, status, *words, **more):
-    node = Connector(PROGRAM, config, **more)
-    check(node.hello and node.hello.status == status and all(word in node.hello.text for word in words), config, node.hello)
-    check(node.ended()[0] == 1, "the connector ends when it cannot serve")
 
 
 def objects(folder):
@@ -76,7 +76,7 @@ def objects(folder):
     a.close()
     b.close()
 
-    c = connect(server, {"key_prefix": "other:", "timeout_s": 5.0}, data_bytes=200 << 20)
+    c = connect(server, {"key_prefix": "other:"}, data_bytes=200 << 20)
     check(c.call(EXISTS, ["n1"]).statuses == [ABSENT], "another prefix, another world")
     large = 60 << 20
     c.data[:large] = os.urandom(1 << 20) * 60
@@ -92,7 +92,7 @@ def too_large(folder):
     node = connect(server, {"object_bytes_max": "1MiB"}, data_bytes=2 << 20)
     check(node.call(PUT, [("a", [(0, 0, (1 << 20) + 1)]), ("b", [(0, 0, 1 << 20)])]).statuses == [TOO_LARGE, OK], "object_bytes_max")
     node.close()
-    node = connect(server, {"timeout_s": 10.0}, data_bytes=1 << 20, arena_bytes=(512 << 20) + 1)
+    node = connect(server, data_bytes=1 << 20, arena_bytes=(512 << 20) + 1)
     check(node.call(PUT, [("a", [(1, 0, (512 << 20) + 1)])]).statuses == [TOO_LARGE], "a byte more than the protocol can say")
     node.close()
     server.stop()
@@ -123,25 +123,25 @@ def passwords(folder):
     at = f"127.0.0.1:{server.port}"
     for config in ({"url": f"redis://:se%3Ac%40ret@{at}"}, {"url": f"valkey://{at}/3", "password": "se:c@ret"},
                    {"url": f"valkey://page:other@{at}"}, {"host": "127.0.0.1", "port": server.port, "username": "page", "password": "other"}):
-        node = Connector(PROGRAM, config)
+        node = Connector(PROGRAM, {**PATIENT, **config})
         check(node.hello.status == OK and node.put(["a"]).statuses == [OK], config, node.hello)
         check(node.get(["a"]).statuses == [OK] and node.call(EXISTS, ["a"]).statuses == [OK], config)
         check(node.put(["a"], verb=REPLACE).statuses == [OK] and node.call(REMOVE, ["a"]).statuses == [OK], config)
         node.put(["a"])
         node.close()
-    node = Connector(PROGRAM, {"url": f"valkey://{at}"}, environment={"TIERCEL_VALKEY_PASSWORD": "se:c@ret"})
+    node = Connector(PROGRAM, {"url": f"valkey://{at}", **PATIENT}, environment={"TIERCEL_VALKEY_PASSWORD": "se:c@ret"})
     check(node.hello.status == OK and node.get(["a"]).statuses == [OK], node.hello)
     node.close()
-    refused({"url": f"valkey://{at}"}, INVALID, at, "NOAUTH")
-    refused({"url": f"valkey://:wrong@{at}"}, INVALID, at, "WRONGPASS")
-    refused({"url": f"valkey://:se%3Ac%40ret@{at}/99"}, INVALID, "out of range")
+    refused(PROGRAM, {"url": f"valkey://{at}"}, INVALID, at, "NOAUTH")
+    refused(PROGRAM, {"url": f"valkey://:wrong@{at}"}, INVALID, at, "WRONGPASS")
+    refused(PROGRAM, {"url": f"valkey://:se%3Ac%40ret@{at}/99"}, INVALID, "out of range")
     server.stop()
 
 
 def socket_file(folder):
     path = folder / "s"
     server = Server(folder, "--unixsocket", path)
-    node = Connector(PROGRAM, {"unix_socket": str(path)})
+    node = Connector(PROGRAM, {"unix_socket": str(path), **PATIENT})
     check(node.hello.status == OK and node.put(["a"]).statuses == [OK] and node.get(["a"]).statuses == [OK], node.hello)
     node.close()
     server.stop()
@@ -149,7 +149,7 @@ def socket_file(folder):
 
 def certificate(folder):
     """An authority's file, a certificate and its key for 127.0.0.1, one day long."""
-    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+    made = run_program(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
                            "-keyout", folder / "key", "-out", folder / "certificate", "-subj", "/CN=test", "-addext",
                            "subjectAltName=IP:127.0.0.1"], capture_output=True, timeout=60)
     check(made.returncode == 0, "openssl", made.stderr)
@@ -158,33 +158,33 @@ def certificate(folder):
 
 def tls(folder):
     if not shutil.which("openssl"):
-        print("skipped: 1 case, openssl is not installed")
+        left_out("1 case", "openssl is not installed")
         return
     chain, key = map(str, certificate(folder))
     server = Server(folder, "--tls-cert-file", chain, "--tls-key-file", key, "--tls-ca-cert-file", chain, "--tls-auth-clients", "optional", tls=True)
     url = f"valkeys://127.0.0.1:{server.port}"
     for config in ({"url": url, "tls_ca_file": chain}, {"url": url, "tls_verify": False},
                    {"url": url, "tls_ca_file": chain, "tls_cert_file": chain, "tls_key_file": key}):
-        node = Connector(PROGRAM, config, data_bytes=4 << 20)
+        node = Connector(PROGRAM, {**PATIENT, **config}, data_bytes=4 << 20)
         check(node.hello.status == OK, config, node.hello)
         check(node.put(["a", "b"], size=1 << 20).statuses == [OK, OK] and node.get(["a", "b"], size=1 << 20).statuses == [OK, OK], config)
         check(node.got(1, 1 << 20) == b"\2" * (1 << 20), "bytes through TLS")
         node.close()
-    refused({"url": url}, DOWN, "certificate")
-    refused({"url": url, "tls_ca_file": chain, "tls_server_name": "elsewhere"}, DOWN, "certificate")
-    refused({"url": url, "tls_ca_file": str(folder / "no file")}, INVALID, "tls_ca_file")
-    refused({"url": f"valkey://127.0.0.1:{server.port}"}, DOWN, "127.0.0.1")
+    refused(PROGRAM, {"url": url}, DOWN, "certificate")
+    refused(PROGRAM, {"url": url, "tls_ca_file": chain, "tls_server_name": "elsewhere"}, DOWN, "certificate")
+    refused(PROGRAM, {"url": url, "tls_ca_file": str(folder / "no file")}, INVALID, "tls_ca_file")
+    refused(PROGRAM, {"url": f"valkey://127.0.0.1:{server.port}"}, DOWN, "127.0.0.1")
     server.stop()
 
 
 def deaths(folder):
     """Killed, stopped, started again: outcomes within the limits, pings meanwhile, and it heals by itself."""
     server = Server(folder)
-    node = connect(server, {"timeout_s": 0.5})
+    node = connect(server, {"timeout_s": 3})
     node.put(["a"])
     server.stop(signal.SIGKILL)
     done = node.call(EXISTS, ["a"])
-    check(done.status == DOWN and done.statuses == [DOWN] and done.seconds < 3 and str(server.port) in done.text, "a dead server", done)
+    check(done.status == DOWN and done.statuses == [DOWN] and str(server.port) in done.text, "a dead server", done)
     server.start()
     check(node.put(["a", "b"]).statuses == [OK, OK] and node.get(["a"]).statuses == [OK], "it is there again")
     server.stop(signal.SIGKILL)
@@ -193,37 +193,51 @@ def deaths(folder):
     check(node.stats()["store"]["retries"] == 2, "once in vain, once not", node.stats())
 
     hang(server.process)
-    hung = [node.ask(GET, [("a", [(0, 64 * at, 64)])], deadline_s=5) for at in range(4)]
+    hung = [node.ask(GET, [("a", [(0, 64 * at, 64)])]) for at in range(4)]
     short = node.ask(EXISTS, ["a"], deadline_s=0.2)
-    check(node.ping_s() < 2, "a ping while all workers wait for the server")
+    check(node.pings(), "a ping while all workers wait for the server")
     for batch in hung:
         done = node.wait(batch)
-        check(done.statuses == [DOWN] and 0.4 < done.seconds < 3, "a stopped server", done)
-    check(node.wait(short).statuses == [LATE] and node.wait(short).seconds < 2, "the deadline goes first", node.wait(short))
+        check(done and done.statuses == [DOWN] and done.seconds > 2.9, "a stopped server, after the time-out and long before the deadline", done)
+    check(node.wait(short).statuses == [LATE], "the deadline goes first", node.wait(short))
     done = node.call(EXISTS, ["a"], deadline_s=0.2)
-    check(done.statuses == [LATE] and done.seconds < 2, "a deadline below the time-out", done)
+    check(done.statuses == [LATE], "a deadline below the time-out", done)
     server.process.send_signal(signal.SIGCONT)
     check(node.get(["a"]).statuses == [OK] and node.got(0) == b"\1" * 64, "it goes on")
     server.stop()
-    status, took, said = node.close()
-    check(status == 0 and took < 4 and said == "", "the end", status, took, said)
-    refused({"url": f"valkey://127.0.0.1:{server.port}"}, DOWN, f"no server at 127.0.0.1:{server.port}")
+    status, said = node.close()
+    check(status == 0 and said == "", "the end", status, said)
+    refused(PROGRAM, {"url": f"valkey://127.0.0.1:{server.port}"}, DOWN, f"no server at 127.0.0.1:{server.port}")
+
+
+def strange_answers():
+    """A server that says nonsense of itself when it is asked how it is: what is not understood counts as not known, and it serves."""
+    for told, room in ((b"$-1\r\n", 0), (b":7\r\n", 0), (b"$15\r\nmaxmemory:a lot\r\n", 0), (b"$19\r\nmaxmemory:123\r\n\xff\xfe:x\r\n", 123), (b"+\r\n", 0)):
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            def serve(told=told, listening=listening):
+                connection, _ = listening.accept()
+                with connection:
+                    while asked := connection.recv(4096):
+                        connection.sendall(told if b"INFO" in asked else b":64\r\n")
+            threading.Thread(target=serve, daemon=True).start()
+            node = Connector(PROGRAM, {"host": "127.0.0.1", "port": listening.getsockname()[1], **PATIENT})
+            if check(node.hello and node.hello.status == OK, told, node.hello):
+                check(node.stats()["store"]["maxmemory"] == room and node.call(EXISTS, ["a"]).results == [(OK, 64)], told, node.stats())
+            check(node.close()[0] == 0, told)
 
 
 def options():
     for config, word in (({"url": "http://x"}, "valkey://"), ({"url": "valkey://x:99999"}, "port"), ({"url": "valkey://x/name"}, "database"),
                          ({"pasword": "x"}, "no option 'pasword'"), ({"username": "x"}, "'password'"), ({"timeout_s": "long"}, "seconds")):
-        refused(config, INVALID, word)
+        refused(PROGRAM, config, INVALID, word)
 
 
 if __name__ == "__main__":
-    options()
+    run_cases((options, strange_answers))
     if server_program() is None:
-        print("skipped: 7 cases, no valkey-server, redis-server or redis-tools is installed (tools/deps.sh test)")
+        left_out("7 cases", NO_SERVER)
     else:
         for test in (objects, too_large, memory_limit, passwords, socket_file, tls, deaths):
             with tempfile.TemporaryDirectory() as name:
-                began = time.monotonic()
-                test(Path(name))
-                print(f"{test.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+                run_cases((test,), Path(name))
     ends("connectors valkey")

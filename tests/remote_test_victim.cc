@@ -85,7 +85,7 @@ int main(int count, char** arguments) {
     return 64;
   }
   const KillingCalls calls(std::strtoull(arguments[4], nullptr, 10), arguments[5]);
-  auto files = ObjectFiles::open(arguments[1], true, calls);
+  auto files = ObjectFiles::open(arguments[1], calls);
   if (!files) {
     fmt::print(stderr, "remote_test_victim: {}\n", files.error().to_string());
     return 1;

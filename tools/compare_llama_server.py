@@ -115,6 +115,12 @@ class Tiercel:
             raise Problem(last_line(err.read(), "`tiercel llama demo` wrote no system prompt; give one by --system-file"))
 
 
+def beside(program):
+    """The environment for a llama-server: a packaged one has its libraries beside it; those that the user has named are searched behind."""
+    folder = os.path.dirname(os.path.abspath(program))
+    return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, (folder, os.environ.get("LD_LIBRARY_PATH"))))}
+
+
 class Server:
     """One llama-server on a free port of this machine, from `with` on until its end."""
 
@@ -147,12 +153,10 @@ class Server:
         given = self.arguments
         command = [given.server, "-m", given.model, "-t", str(given.threads), "-c", str(given.ctx), "-np", "1", "-ngl", "0",
                    "--host", "127.0.0.1", "--port", str(self.port), *self.more, *shlex.split(given.server_options)]
-        beside = os.path.dirname(os.path.abspath(given.server))  # a packaged one has its libraries there
-        libraries = os.pathsep.join(filter(None, (beside, os.environ.get("LD_LIBRARY_PATH"))))
         with open(self.log(), "w", encoding="utf-8") as log:
             try:
                 self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                              env={**os.environ, "LD_LIBRARY_PATH": libraries})
+                                              env=beside(given.server))
             except OSError as failure:
                 raise Problem(f"{given.server} cannot be started: {failure.strerror}") from None
         until = time.monotonic() + given.timeout
@@ -254,8 +258,7 @@ def beside_server(arguments, tiercel, folder):
 
 
 def server_version(program):
-    beside = {**os.environ, "LD_LIBRARY_PATH": os.path.dirname(os.path.abspath(program))}
-    run = subprocess.run([program, "--version"], capture_output=True, text=True, errors="replace", timeout=60, env=beside)
+    run = subprocess.run([program, "--version"], capture_output=True, text=True, errors="replace", timeout=60, env=beside(program))
     lines = (run.stderr + run.stdout).splitlines()
     return next((line.removeprefix("version:").strip() for line in lines if line.startswith("version:")), "")
 

@@ -17,6 +17,7 @@ import time
 
 # Last: this folder has the name of the library's package, which must be found first.
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from set_up import library_store, set_up_store, shared_block  # noqa: E402
 from settings import Settings  # noqa: E402
 from tiercel_connector import Options, StoreError  # noqa: E402
 
@@ -24,26 +25,13 @@ from tiercel_connector import Options, StoreError  # noqa: E402
 class Bare:
     """One client and one block of memory, all of it touched."""
 
-    def __init__(self, config, size):
-        """Raises StoreError or ImportError with the reason in words."""
+    def __init__(self, config, size, make_store=library_store):
+        """`make_store`: for tests. Raises StoreError with the reason in words."""
         settings = Settings(Options(config))
-        settings.prepare_environment()
-        from mooncake.store import MooncakeDistributedStore
-        settings.refuse_unreachable()
-        self.store, self.size = MooncakeDistributedStore(), size
-        if settings.standalone_storage:
-            code = self.store.setup_dummy(size, settings.local_buffer_size, settings.client_server_address)
-        else:
-            code = self.store.setup(settings.local_hostname, settings.metadata_server, settings.global_segment_size,
-                                    settings.local_buffer_size, settings.protocol, settings.device_name, settings.master_server_address)
-        if code != 0:
-            raise StoreError(f"the client's set-up answers {code}")
-        if settings.standalone_storage:
-            self.address = self.store.alloc_from_mem_pool(size)
-            if not self.address or self.store.register_buffer(self.address, size) != 0:
-                raise StoreError(f"the mooncake_client gives no block of {size} bytes")
-        else:
-            self.address = self._own(size)
+        self.store, self.size = set_up_store(settings, make_store, size), size
+        self.address = shared_block(self.store, size, "the objects") if settings.standalone_storage else self._own(size)
+        if not settings.standalone_storage and settings.protocol == "rdma" and (code := self.store.register_buffer(self.address, size)) != 0:
+            raise StoreError(f"the memory ({size} bytes) cannot be registered for rdma: {code}")
         ctypes.memset(self.address, 0x5A, size)
         self.pages = _page_kind(self.address, size)
 
@@ -100,7 +88,7 @@ def main(config, size, descriptor=None):
     say = lambda answer: print(json.dumps(answer), file=writing, flush=True)
     try:
         bare = Bare(json.loads(config), int(size))
-    except (StoreError, ImportError, OSError, ValueError) as error:
+    except (StoreError, OSError, ValueError) as error:
         say({"error": str(error)})
         return 1
     say({"pages": bare.pages})

@@ -7,7 +7,8 @@ import threading
 
 
 class Breaker:
-    """Closed: calls are made. Open: they are not, and `probe` (returns whether the master answers) is called every `every_s`."""
+    """Closed: calls are made. Open: they are not, and `probe` (returns whether the master answers) is called every `every_s`. One that raises
+    says that it does not: whatever the library does, the next one is made."""
 
     def __init__(self, probe, every_s):
         self._probe, self._every_s = probe, every_s
@@ -15,6 +16,7 @@ class Breaker:
         self._why = None
         self._ended = False
         self.trips = self.probes = 0
+        self.last_error = ""  # of the last probe that raised
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -45,6 +47,13 @@ class Breaker:
                 if self._ended:
                     return
                 self.probes += 1
-            if self._probe():
+            if self._healthy():
                 with self._changed:
                     self._why = None
+
+    def _healthy(self):
+        try:
+            return bool(self._probe())
+        except Exception as error:
+            self.last_error = f"{type(error).__name__}: {error}"[:200]
+            return False

@@ -10,17 +10,7 @@ import threading
 from collections import Counter
 
 from breaker import Breaker
-from client import CALL_BYTES, DOWN_CODES, PROBE, STATUSES
-from tiercel_connector import Status
-
-# No codes of the library's: it answered something else than a code for each name; it has not answered.
-NONSENSE, NO_ANSWER = -1 << 40, -1 << 41
-
-
-def status_of(code):
-    if code >= 0:
-        return Status.OK
-    return Status.LATE if code == NO_ANSWER else STATUSES.get(code, Status.FAILED)
+from codes import CALL_BYTES, DOWN_CODES, NO_ANSWER, NONSENSE, PROBE, are_codes, is_size
 
 
 class Calls:
@@ -30,6 +20,7 @@ class Calls:
         self._store, self._owner, self._timeout_s, self._probe_s = store, owner, timeout_s, probe_s
         self._idle, self._lock = [], threading.Lock()
         self._late = {}  # calls that have not returned: the places of each
+        self._closed = False
         self.codes, self.counts, self.last_error = Counter(), Counter(), ""
         self.breaker = Breaker(lambda: store.is_exist(PROBE) >= 0, probe_s)
 
@@ -55,21 +46,47 @@ class Calls:
                 after()
 
     def size_of(self, name):
-        """In bytes; negative when it is not known."""
+        """In bytes; negative when it is not known: no such object, nobody there, no answer in time, one that is no number. Raises nothing."""
+        if self.breaker.why():
+            return -1
         call = _Call(self._store.get_size, (name,))
         self._start(call)
-        return call.answer if not self.breaker.why() and call.wait(self._timeout_s) and isinstance(call.answer, int) else -1
+        if not call.wait(self._timeout_s) and call.leave(None):
+            self._is_late(call, frozenset(), self._timeout_s, "get_size")
+            return -1
+        if call.error:
+            self.last_error = f"get_size: {call.error}"[:200]
+        if call.answer in DOWN_CODES:
+            self._nobody_answers("get_size", call.answer)
+        return call.answer if is_size(call.answer) else -1
 
     def busy(self):
         """The places of all calls that are late and have not returned."""
-        with self._lock:
-            self._late = {call: places for call, places in self._late.items() if not call.done}
-            return set().union(*self._late.values())
+        return set().union(*self._under_way())
 
     def close(self):
-        """Closes the client, unless a call is still in it: then it goes with the process."""
-        if self.breaker.end(1.0) and not self.busy():
+        """Closes the client, unless a call is still in it: then it goes with the process. From then on every batch is down. Also twice."""
+        if self._closed:
+            return
+        self._closed = True
+        idle = self.breaker.end(1.0)
+        self.breaker.trip(f"the client of {self._owner} is closed")  # for good: the library ends the process on calls after its close
+        if idle and not self._under_way():
             self._store.close()
+
+    def _under_way(self):
+        """The places of each call that is late and has not returned."""
+        with self._lock:
+            self._late = {call: places for call, places in self._late.items() if not call.done}
+            return list(self._late.values())
+
+    def _is_late(self, call, places, limit_s, name):
+        with self._lock:
+            self._late[call] = places
+        self.breaker.trip(f"{self._owner} has not answered within {limit_s:g} s ({name}); asked again every {self._probe_s:g} s")
+
+    def _nobody_answers(self, name, code):
+        self.breaker.trip(f"{self._owner} does not answer ({name}: {code}); asked again every {self._probe_s:g} s")
 
     def _bounded(self, name, names, more, limit_s, places, after):
         """The codes, and whether the call is late: then `after` is its own to call."""
@@ -78,21 +95,19 @@ class Calls:
             self.counts[name] += 1
         self._start(call)
         if not call.wait(limit_s) and call.leave(after):
-            with self._lock:
-                self._late[call] = places
-            self.breaker.trip(f"{self._owner} has not answered within {limit_s:g} s ({name}); asked again every {self._probe_s:g} s")
+            self._is_late(call, places, limit_s, name)
             return [NO_ANSWER] * len(names), True
         return self._checked(name, names, call), False
 
     def _checked(self, name, names, call):
-        codes = call.answer if isinstance(call.answer, list) else []
-        if len(codes) != len(names) or not all(isinstance(code, int) for code in codes):
+        codes = call.answer
+        if not are_codes(codes, names):
             self.last_error = f"{name}: {call.error or call.answer!r}"[:200]
             return [NONSENSE] * len(names)
         with self._lock:
             self.codes.update(code for code in codes if code < 0)
         if any(code in DOWN_CODES or code == -1 for code in codes):  # a dummy client's look-ups say -1 whatever is wrong
-            self.breaker.trip(f"{self._owner} does not answer ({name}: {min(codes)}); asked again every {self._probe_s:g} s")
+            self._nobody_answers(name, min(codes))
             codes = [DOWN_CODES[0] if code == -1 else code for code in codes]
         return codes
 
@@ -138,7 +153,7 @@ class _Call:
     def run(self):
         try:
             self.answer = self._function(*self._arguments)
-        except Exception as error:  # whatever it is, the caller says what it means
+        except BaseException as error:  # whatever it is, the caller says what it means; the thread is for the next calls, too
             self.error = error
         with self._gate:
             self._returned.set()

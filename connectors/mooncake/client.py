@@ -9,55 +9,46 @@ With tcp the shared memory is not registered: transfers do without, and a regist
 the client's data port, which listens on all addresses. With rdma there is no other way, and all of it is registered once.
 """
 
-import importlib
+import os
 import threading
 from collections import Counter
 
 from breaker import Breaker
+from codes import CALL_BYTES, CALL_PIECES, DOWN_CODES, PROBE, RESULT_MAX, are_codes, is_size, status_of
 from log import bound_standard_error
 from memory import Bounce, scratch
+from set_up import library_store, set_up_store, where
 from settings import Settings
 from tiercel_connector import BackEnd, Down, Status, StoreError
-
-PACKAGE = "mooncake-transfer-engine-non-cuda"
-PROBE = "tiercel.probe"  # never stored: asking for what is absent grants no lease
-CALL_BYTES = 64 << 20  # between calls a batch's deadline is looked at
-CALL_PIECES = 1024  # of several thousand in one call the library's queues to a peer drop those beyond 2048: their objects fail
-RESULT_MAX = (1 << 31) - 1  # the multi-buffer calls answer with 32 bits
-DOWN_CODES = (-900, -901)  # the master does not answer; does not answer in time
-STATUSES = {
-    -1: Status.FAILED,  # a dummy client's word for every error of a look-up
-    -200: Status.NO_ROOM, -1700: Status.NO_ROOM, -1701: Status.NO_ROOM, -1702: Status.NO_ROOM,  # the cluster's memory; a tenant's share
-    -600: Status.INVALID,
-    -703: Status.ABSENT,  # still being written
-    -704: Status.ABSENT,
-    -706: Status.FAILED, -707: Status.FAILED, -708: Status.FAILED, -714: Status.FAILED,  # leased, its lease is over, being copied, in use
-    -800: Status.FAILED,  # the peer that has it, or was to have it: its own affair, and the master's
-    -900: Status.DOWN, -901: Status.DOWN,
-}
 
 
 class Mooncake(BackEnd):
     distinct_names = True
+    # A thread in the library's transfer waits busily: on two cores four of them get half of what one gets.
+    workers = max(1, min(4, len(os.sched_getaffinity(0)) // 2))
 
     def __init__(self, make_store=None):
         """`make_store`: for tests, makes what stands in for the library's class."""
         self._make_store = make_store or library_store
         self._store = self._bounce = self._breaker = None
+        self._closed = False
         self._codes, self._lock = Counter(), threading.Lock()
 
     def open(self, options):
         self._settings = settings = Settings(options)
-        settings.prepare_environment()
         if self._make_store is library_store:
             bound_standard_error()
-        store = self._make_store()
-        settings.refuse_unreachable()
-        code = self._set_up(store)
-        if code != 0:
-            raise Down(f"Mooncake's set-up answers {code}: is {self._where()} a {'mooncake_client' if settings.standalone_storage else 'master'}"
-                       f" that answers, of {PACKAGE} in the version that is installed here, with metadata server '{settings.metadata_server}'?")
+        store = set_up_store(settings, self._make_store, settings.bounce_bytes)
+        try:
+            self._share_memory(store)
+            self._breaker = Breaker(lambda: store.is_exist(PROBE) >= 0, settings.probe_s)
+        except BaseException:
+            store.close()  # what it lends goes back at once
+            raise
         self._store = store
+
+    def _share_memory(self, store):
+        settings = self._settings
         if settings.standalone_storage:
             self.copies = True
             self._bounce = Bounce(store, settings.bounce_bytes, self.workers)
@@ -65,19 +56,16 @@ class Mooncake(BackEnd):
             for region in self.regions:
                 if (code := store.register_buffer(region.address, region.bytes)) != 0:
                     raise StoreError(f"the shared memory ({region.bytes} bytes) cannot be registered for rdma: {code}")
-        self._breaker = Breaker(self._probe, settings.probe_s)
-
-    def _set_up(self, store):
-        settings = self._settings
-        if settings.standalone_storage:
-            return store.setup_dummy(settings.bounce_bytes, settings.local_buffer_size, settings.client_server_address)
-        tenant = {} if settings.tenant_id == "default" else {"tenant_id": settings.tenant_id}
-        return store.setup(settings.local_hostname, settings.metadata_server, settings.global_segment_size, settings.local_buffer_size,
-                           settings.protocol, settings.device_name, settings.master_server_address, **tenant)
 
     def close(self):
+        """Also twice, and after an open that failed: then it does nothing."""
+        if self._store is None or self._closed:
+            return
+        self._closed = True
         # Unmounts what is lent at once; without it the master sends others there for `client_ttl` more. Not under a probe.
-        if self._breaker.end(1.0):
+        idle = self._breaker.end(1.0)
+        self._breaker.trip("the connector is closed")  # for good: the library ends the process on calls after its close
+        if idle:
             self._store.close()
 
     # ---- verbs ----
@@ -187,18 +175,23 @@ class Mooncake(BackEnd):
         if why := self._breaker.why():
             raise Down(why)
         codes = getattr(self._store, name)(*arguments)
+        if not are_codes(codes, arguments[0]):
+            raise StoreError(f"{name} answers something else than a code for each of {len(arguments[0])} names: {codes!r}"[:200])
         if min(codes, default=0) >= 0:
             return codes
         with self._lock:
             self._codes.update(code for code in codes if code < 0)
         # A dummy client's look-ups say -1 whatever is wrong, and names that it would not take do not come so far.
         if any(code in DOWN_CODES for code in codes) or (self._bounce and -1 in codes):
-            self._breaker.trip(f"{self._where()} does not answer ({name}: {min(codes)}); asked again every {self._settings.probe_s:g} s")
+            self._trip(name, min(codes))
             codes = [-900 if code == -1 and self._bounce else code for code in codes]
         return codes
 
+    def _trip(self, name, code):
+        self._breaker.trip(f"{self._where()} does not answer ({name}: {code}); asked again every {self._settings.probe_s:g} s")
+
     def _status(self, code):
-        return STATUSES.get(code, Status.FAILED)
+        return Status.FAILED if code > 0 else status_of(code)
 
     def _got(self, item, code):
         """The status of a get. The library says the object's size where the place was larger; where it was smaller, or the pieces
@@ -206,25 +199,23 @@ class Mooncake(BackEnd):
         if code >= 0:
             return Status.OK if code == item.bytes else Status.WRONG_SIZE
         if code in (-600, -800) and not self._breaker.why():
-            size = self._store.get_size(item.name)
-            if size >= 0 and size != item.bytes:
+            size = self._size_of(item.name)
+            if is_size(size) and size != item.bytes:
                 return Status.WRONG_SIZE
         return self._status(code)
 
-    def _probe(self):
-        return self._store.is_exist(PROBE) >= 0
+    def _size_of(self, name):
+        """What the library says to that; it only sharpens a status, so that a call that raises costs the batch nothing."""
+        try:
+            size = self._store.get_size(name)
+        except Exception:
+            return None
+        if size in DOWN_CODES:
+            self._trip("get_size", size)
+        return size
 
     def _where(self):
-        return self._settings.client_server_address if self._settings.standalone_storage else self._settings.master_server_address
-
-
-def library_store():
-    try:
-        library = importlib.import_module("mooncake.store")
-    except ImportError as error:
-        raise Down(f"Mooncake's library is missing: {error}. tools/connectors.sh installs {PACKAGE} and libibverbs1 in an environment; "
-                   "start the connector with the Python of that") from None
-    return library.MooncakeDistributedStore()
+        return where(self._settings)
 
 
 def _places(items):

@@ -1,9 +1,10 @@
-"""A Mooncake cluster of two processes on free ports of 127.0.0.1: a master, and a mooncake_client that lends memory.
+"""A Mooncake cluster on free ports of 127.0.0.1. As a program: two processes, a master and a mooncake_client that lends memory.
 
     python cluster.py [BYTES [DESCRIPTOR]]     lends BYTES (default 2147483648)
 
 One line of JSON goes to the descriptor (default 1): addresses and process numbers, or {"error": why}. End of file on standard input ends
-both, whatever state they are in. For `tiercel bench remote`, and for trying things by hand; nothing is kept, nothing is replicated.
+both, whatever state they are in. For `tiercel bench remote`, for the tests, and for trying things by hand; nothing is kept, nothing is
+replicated.
 """
 
 import ctypes
@@ -17,26 +18,58 @@ import time
 import urllib.request
 from pathlib import Path
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0  # only a program that does not come up at all takes so long
 PR_SET_PDEATHSIG = 1
 
 
 class Cluster:
-    """Servers that end with this process, by stop() or by its death."""
+    """Servers that end with this process, by stop() or by its death. `programs`: the folder that has them. `ttl_s`: how long the master waits
+    for a client that is silent. `metadata`: with an HTTP metadata server. `said`: where they say what they say.
 
-    def __init__(self, programs):
-        self._programs, self._started = Path(programs), []
+    Raises OSError where a program is missing, RuntimeError where one does not come up."""
 
-    def start(self, lent_bytes):
-        """Returns what is told. Raises OSError where a program is missing, RuntimeError where one does not come up."""
-        master, http, peer = free_port(), free_port(), free_port()
-        first = self._run("mooncake_master", "--rpc_address=127.0.0.1", f"--rpc_port={master}", "--metrics_host=127.0.0.1",
-                          f"--metrics_port={http}", "--default_kv_lease_ttl=5000", "--client_ttl=10", "--logtostderr=1")
-        self._wait(first, "the master", lambda: reachable(master) and ask(http, "health"))
-        second = self._run("mooncake_client", "--host=127.0.0.1", f"--port={peer}", f"--master_server_address=127.0.0.1:{master}",
-                           "--metadata_server=P2PHANDSHAKE", "--protocol=tcp", f"--global_segment_size={lent_bytes}", "--threads=4")
-        self._wait(second, "the mooncake_client", lambda: reachable(peer) and ask(http, "get_all_segments").split())
-        return {"master": f"127.0.0.1:{master}", "peer": f"127.0.0.1:{peer}", "pids": {"master": first.pid, "peer": second.pid}}
+    def __init__(self, programs, ttl_s=10, metadata=False, said=subprocess.DEVNULL):
+        self._programs, self._ttl_s, self._said, self._started = Path(programs), ttl_s, said, []
+        self.port, self.http = free_port(), free_port()
+        self.metadata_server, self.meta, self.master = "P2PHANDSHAKE", None, None
+        if metadata:
+            self.metadata_port = free_port()
+            self.metadata_server = f"http://127.0.0.1:{self.metadata_port}/metadata"
+
+    def start(self):
+        """The servers, without anybody who lends."""
+        if self.metadata_server != "P2PHANDSHAKE":
+            self.start_metadata_server()
+        self.start_master()
+
+    def start_metadata_server(self):
+        self.meta = self._run("mooncake_http_metadata_server", "--host", "127.0.0.1", "--port", str(self.metadata_port))
+        self._wait(self.meta, "the metadata server", lambda: reachable(self.metadata_port))
+
+    def start_master(self):
+        self.master = self._run("mooncake_master", "--rpc_address=127.0.0.1", f"--rpc_port={self.port}", "--metrics_host=127.0.0.1",
+                                f"--metrics_port={self.http}", "--default_kv_lease_ttl=5000", f"--client_ttl={self._ttl_s}", "--logtostderr=1")
+        self._wait(self.master, "the master", lambda: reachable(self.port) and self.ask("health"))
+
+    def start_client(self, lends):
+        """A mooncake_client; returns the process and its address. `lends`: bytes, or as "64MB"; "0MB" for none."""
+        port, wanted = free_port(), self.segments() + (lends != "0MB")
+        client = self._run("mooncake_client", "--host=127.0.0.1", f"--port={port}", f"--master_server_address=127.0.0.1:{self.port}",
+                           f"--metadata_server={self.metadata_server}", "--protocol=tcp", f"--global_segment_size={lends}", "--threads=4")
+        self._wait(client, "the mooncake_client", lambda: reachable(port) and self.segments() >= wanted)
+        return client, f"127.0.0.1:{port}"
+
+    def ask(self, path):
+        """An answer of the master's HTTP server; '' when there is none."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/{path}", timeout=5) as answer:
+                return answer.read().decode()
+        except OSError:
+            return ""
+
+    def segments(self):
+        """How many lend memory."""
+        return len(self.ask("get_all_segments").split())
 
     def stop(self):
         for child in self._started:
@@ -48,7 +81,7 @@ class Cluster:
         path = self._programs / program
         if not path.exists():
             raise OSError(f"{program} does not stand beside {sys.executable}; tools/connectors.sh makes an environment that has it")
-        child = subprocess.Popen([path, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        child = subprocess.Popen([path, *arguments], stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said,
                                  preexec_fn=_end_with_parent)
         self._started.append(child)
         return child
@@ -82,21 +115,14 @@ def reachable(port):
     return True
 
 
-def ask(port, path):
-    """An answer of the master's HTTP server; '' when there is none."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=2) as answer:
-            return answer.read().decode()
-    except OSError:
-        return ""
-
-
 def main(arguments):
     lent = int(arguments[0]) if arguments else 2 << 30
     cluster = Cluster(Path(sys.executable).parent)
     try:
         try:
-            told = cluster.start(lent)
+            cluster.start()
+            peer, address = cluster.start_client(lent)
+            told = {"master": f"127.0.0.1:{cluster.port}", "peer": address, "pids": {"master": cluster.master.pid, "peer": peer.pid}}
         except (OSError, RuntimeError) as error:
             told = {"error": str(error)}
         os.write(int(arguments[1]) if arguments[1:] else 1, json.dumps(told).encode() + b"\n")

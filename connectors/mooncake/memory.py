@@ -8,6 +8,7 @@ import ctypes
 import mmap
 import threading
 
+from set_up import shared_block
 from tiercel_connector import Down
 
 
@@ -39,12 +40,10 @@ class Bounce:
     def __init__(self, store, size, slices):
         """Raises Down when the block cannot be had."""
         self.slice_bytes = size // slices & ~4095
-        block = store.alloc_from_mem_pool(size) if self.slice_bytes else 0
-        if not block:
-            raise Down(f"the mooncake_client gives no bounce block of {size} bytes for {slices} workers (option 'bounce_bytes')")
-        code = store.register_buffer(block, size)  # only the whole block may be
-        if code != 0:
-            raise Down(f"the mooncake_client refuses the bounce block of {size} bytes: {code}")
+        what = f"the bounce of {slices} workers (option 'bounce_bytes')"
+        if not self.slice_bytes:
+            raise Down(f"{size} bytes are too few for {what}")
+        block = shared_block(store, size, what)
         self.copied = 0
         self._free = [(block + at * self.slice_bytes, self._view(block + at * self.slice_bytes)) for at in range(slices)]
         self._changed = threading.Condition()

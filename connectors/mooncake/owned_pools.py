@@ -12,12 +12,13 @@ breaker answers.
 import hashlib
 import itertools
 
-from calls import Calls, status_of
-from client import CALL_BYTES, CALL_PIECES, RESULT_MAX, library_store
+from calls import Calls
+from codes import CALL_BYTES, CALL_PIECES, RESULT_MAX, status_of
 from pool_plan import PoolPlan, refuse_other_kind
+from set_up import library_store, set_up_store, shared_block
 from settings import Settings
 from staging import Staging
-from tiercel_connector import BadOption, Down, Options, Status, StoreError
+from tiercel_connector import BadOption, Options, Status, StoreError
 from tiercel_connector.library import HostPools
 
 # From pieces this large on an object in several pieces is put and got as it lies; smaller ones are gathered first. Measured by
@@ -98,31 +99,17 @@ class OwnedPools:
 
     def _open(self, make_store, timeout_s):
         settings, plan = self._settings, self.plan
-        settings.prepare_environment()
-        store = make_store()
-        settings.refuse_unreachable()
         self.owner = f"the mooncake_client at {settings.client_server_address}"
-        code = store.setup_dummy(plan.required_bytes, settings.local_buffer_size, settings.client_server_address)
-        if code != 0:
-            raise Down(f"Mooncake's set-up of a dummy client for {plan.required_bytes} bytes answers {code}: is {self.owner} one that answers?")
+        store = set_up_store(settings, make_store, plan.required_bytes)
         try:
-            self._block = self._allocate(store, plan.mapped_bytes, "the pools")
+            self._block = shared_block(store, plan.mapped_bytes, "the pools")
             self.pools = plan.at(self._block)
             if self._staging:
-                self._staging.open(self._allocate(store, self._staging.plan.mapped_bytes, "pages in small pieces"))
+                self._staging.open(shared_block(store, self._staging.plan.mapped_bytes, "pages in small pieces"))
+            self._calls = Calls(store, self.owner, timeout_s, settings.probe_s)
         except BaseException:
             store.close()
             raise
-        self._calls = Calls(store, self.owner, timeout_s, settings.probe_s)
-
-    def _allocate(self, store, size, what):
-        """A block of Mooncake's allocator, registered whole: the only memory that a dummy client's calls may name."""
-        block = store.alloc_from_mem_pool(size)
-        if not block:
-            raise Down(f"Mooncake's allocator gives no block of {size} bytes for {what}")
-        if (code := store.register_buffer(block, size)) != 0:
-            raise Down(f"{self.owner} refuses the block of {size} bytes for {what}: {code}")
-        return block
 
     def settled(self, sets=None):
         """Whether no call of the library is still under way that touches pages of the sets; None: any pages."""

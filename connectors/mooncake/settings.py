@@ -26,6 +26,7 @@ ENVIRONMENT = {
     "tenant_id": (),
 }
 FILE = "SGLANG_HICACHE_MOONCAKE_CONFIG_PATH"
+MASTER_PORT = 50051  # where an URL names none
 # HiCache's, without a meaning here; a file that has them is not wrong.
 UNUSED = ("master_metrics_port", "check_server", "enable_ssd_offload", "ssd_offload_path", "extra_backend_tag", "enable_group_semantics",
           "dfs_replica_num")
@@ -38,7 +39,8 @@ class Settings:
         environment = os.environ if environment is None else environment
         file = self._file(options, environment)
         read = lambda kind, name, default: self._first(kind, name, default, options, file, environment)
-        master = self._from_url(options.text("url", "")) or read("text", "master_server_address", "")
+        master = (self._named_master(options, "the configuration") or self._named_master(file, f"the file that {FILE} names") or
+                  read("text", "master_server_address", ""))
         self.client_server_address = read("text", "client_server_address", "")
         self.standalone_storage = read("flag", "standalone_storage", bool(self.client_server_address))
         self.master_server_address = master
@@ -51,6 +53,7 @@ class Settings:
         hostname = read("text", "local_hostname", "localhost")
         self.local_hostname = "127.0.0.1" if hostname == "localhost" else hostname
         self.tenant_id = read("text", "tenant_id", "default")
+        options.count("workers", 4, 1, 64)  # read by whoever runs the connector; known to all who are given its configuration
         self.bounce_bytes = options.size("bounce_bytes", 256 << 20)
         self.rpc_timeout_s = options.seconds("rpc_timeout_s", 1.0, 0.05, 60.0)
         self.transfer_timeout_s = options.count("transfer_timeout_s", 2, 1, 60)
@@ -63,7 +66,7 @@ class Settings:
     @staticmethod
     def _file(options, environment):
         path = environment.get(FILE)
-        if not path or "master_server_address" in options or "client_server_address" in options or "url" in options:
+        if not path or any(options.raw(name) for name in ("master_server_address", "client_server_address", "url")):
             return Options({})
         try:
             with open(path, encoding="utf-8") as file:
@@ -73,20 +76,27 @@ class Settings:
 
     @staticmethod
     def _first(kind, name, default, options, file, environment):
-        """The option from the first place that has it."""
+        """The option from the first place that has it; an empty text is as good as none. All places are asked, for what is known in one place is
+        known in all of them, also where it does not count."""
         variables = {name: environment[variable] for variable in reversed(ENVIRONMENT[name]) if environment.get(variable)}
-        for place in (options, file, Options(variables)):
-            value = getattr(place, kind)(name, None)
-            if value is not None:
-                return value
-        return default
+        having = [place for place in (options, file, Options(variables)) if place.raw(name) not in (None, "")]
+        return getattr(having[0], kind)(name) if having else default
+
+    @classmethod
+    def _named_master(cls, place, where):
+        """The master that 'url' or 'master_server_address' of one place names, '' where neither does. Both may be there where they agree."""
+        url, address = cls._from_url(place.text("url", "")), place.text("master_server_address", "")
+        if url and address and url != (address if ":" in address else f"{address}:{MASTER_PORT}"):
+            raise BadOption(f"options 'url' and 'master_server_address' of {where}: wanted one master, got '{url}' and '{address}'; "
+                            "leave one of the two out")
+        return url or address
 
     @staticmethod
     def _from_url(text):
         url = urllib.parse.urlsplit(text)
         if text and (url.scheme != "mooncake" or not url.netloc or url.path.strip("/")):
             raise BadOption(f"option 'url': wanted mooncake://HOST:PORT of the master, got '{text}'")
-        return url.netloc if ":" in url.netloc or not text else f"{url.netloc}:50051"
+        return url.netloc if ":" in url.netloc or not text else f"{url.netloc}:{MASTER_PORT}"
 
     @staticmethod
     def _note_unused(options, file):

@@ -1,4 +1,4 @@
-"""Base of Tiercel's connectors in Python: a back end is a class with six verbs, the rest is here. docs/guide/connectors.md says how."""
+"""Base of Tiercel's connectors in Python: a back end is a class with a method for each thing that a store does, the rest is here. docs/guide/connectors.md says how."""
 
 from .back_end import BackEnd, BadOption, Down, Options, StoreError
 from .batch import Item

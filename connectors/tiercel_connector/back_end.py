@@ -34,13 +34,14 @@ class BackEnd:
     is None, or the status (LATE, CANCELLED) for the items that were not begun; `limit.seconds_left()` counts to the deadline.
     A verb that raises StoreError ends its batch with that status, with anything else as FAILED; the process lives on.
 
-    Threads: open and close are called once each, close when no verb is running; verbs by `workers` threads at once.
+    Threads: open and close are called once each, close when no verb is running; verbs by `workers` threads at once, and `exists`, `remove`
+    and `stats` by one more.
     """
 
     distinct_names = False  # True: a batch never has a name twice; the base asks again for those
     copies = False  # True: the items' memory is touched inside `with limit.memory():` only, so that no call can hold up a batch's end
     regions = ()  # the shared memory (address, bytes, view), set before open
-    workers = 0  # how many verbs may run at once, set before open
+    workers = 4  # by default; set to what is configured before open
 
     def open(self, options):
         """Connects. Raises BadOption or Down with one line that says what to do; nothing else is called then."""

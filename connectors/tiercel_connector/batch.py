@@ -7,7 +7,7 @@ import contextlib
 import threading
 import time
 from bisect import bisect_right
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import add, le
 
 from .back_end import StoreError
@@ -86,6 +86,10 @@ class Batch:
         """Until the deadline, at least 0."""
         return max(0.0, (self.deadline_ns - time.monotonic_ns()) / 1e9)
 
+    def bytes(self):
+        """Of all items together."""
+        return sum([item.bytes for item in self.items if item])
+
     def cancel(self):
         self._cancelled = True
 
@@ -112,6 +116,10 @@ class Batch:
     def end_untried(self, status):
         status = int(status)
         self.statuses = [status if known is None else known for known in self.statuses]
+
+    def given_back(self):
+        """The batches that this is of, with what became of their items."""
+        return [self]
 
     def _refuse(self, why):
         self.refused, self.why = INVALID, why
@@ -173,6 +181,49 @@ class Batch:
                 self.names[at] = name.decode("ascii")
                 if mine:
                     self.items[at] = Item(self.names[at], mine, regions)
+
+
+class Together:
+    """Batches of one verb that go to the back end in one call: as a Batch to whoever carries it out."""
+
+    BYTES, ITEMS, NS = 4 << 20, 64, 100_000_000  # in all, and how far deadlines are apart
+    VERBS = (Verb.GET, Verb.PUT)
+
+    def __init__(self, batches):
+        self.verb, self.batches = batches[0].verb, batches
+        self.names, self.items, self.statuses, self.sizes = ([*chain.from_iterable(parts)] for parts in zip(
+            *((batch.names, batch.items, batch.statuses, batch.sizes) for batch in batches)))
+
+    @classmethod
+    def take(cls, waiting):
+        """The first of those that wait, and what goes with it."""
+        batches = [waiting.popleft()]
+        first, count = batches[0], len(batches[0].names)
+        room = cls.BYTES - first.bytes() if waiting and first.verb in cls.VERBS else 0
+        while waiting and room > 0:
+            following = waiting[0]
+            room, count = room - following.bytes(), count + len(following.names)
+            if following.verb != first.verb or room < 0 or count > cls.ITEMS or abs(following.deadline_ns - first.deadline_ns) > cls.NS:
+                break
+            batches.append(waiting.popleft())
+        return first if len(batches) == 1 else cls(batches)
+
+    def ended(self):
+        """None, as long as one of them need go on."""
+        reasons = [batch.ended() for batch in self.batches]
+        return reasons[0] if all(reasons) else None
+
+    def seconds_left(self):
+        return min(batch.seconds_left() for batch in self.batches)
+
+    untried, end_untried = Batch.untried, Batch.end_untried
+
+    def given_back(self):
+        at = 0
+        for batch in self.batches:
+            end = at + len(batch.names)
+            batch.statuses, batch.sizes, at = self.statuses[at:end], self.sizes[at:end], end
+        return self.batches
 
 
 def _inside(pieces, regions):

@@ -131,6 +131,10 @@ class Requests:
         self._tail, self._head = _position(whole, REQUEST_TAIL), _position(whole, REQUEST_HEAD)
         self.event = event
 
+    def waiting(self):
+        """Whether there are messages. Cost: two reads of memory."""
+        return self._head[0] != self._tail[0]
+
     def take(self):
         """All messages there are, each copied out: the node could change what stands in the ring while it is being checked."""
         clear(self.event)
@@ -164,8 +168,9 @@ class Completions:
         self._lock = threading.Lock()
         self._waiting = deque()
 
-    def send(self, verb, batch, status, results=(), text=""):
-        """Writes one completion, or keeps it. `results`: pairs of status and bytes. Returns whether all are written."""
+    def send(self, verb, batch, status, results=(), text="", held=False):
+        """Writes one completion, or keeps it; with `held` it is kept for the next one, which is about to come, and that is well. `results`:
+        pairs of status and bytes. Returns whether all are written."""
         raw = text.encode("utf-8", "replace")[:TEXT_BYTES_MAX]
         size = COMPLETION.size + len(results) * RESULT.size + len(raw)
         padding = -size % 8
@@ -177,7 +182,7 @@ class Completions:
             raise Nonsense(f"a completion of {len(message)} bytes does not fit a ring of {self._bytes}")
         with self._lock:
             self._waiting.append(message)
-            return self._flush()
+            return held or self._flush()
 
     def flush(self):
         """Tries again what is waiting. Returns whether all are written."""

@@ -1,8 +1,10 @@
 """The life of a connector: configuration, hello, batches, the end.
 
 Threads. One thread opens the back end; `workers` threads call it, a batch each. Whichever worker is idle is woken by the node itself and
-reads the ring: a batch costs no hand-over between threads. The main thread looks after stdin, signals and deadlines and calls no back end;
-the kernel wakes it for the ring where every worker is busy, so that pings, cancels and deadlines of what waits never wait for one.
+reads the ring, and one that has done with a batch looks there before it sleeps: a batch costs no hand-over between threads. One more takes
+only what moves no objects, so that a look-up does not wait for the transfers before it. The main thread looks after stdin, signals and
+deadlines and calls no back end; while there is work it looks into the ring, too, every few milliseconds, so that pings, cancels and
+look-ups never wait for a worker. It is not woken for the ring: with every batch that would take a lock from the thread that works.
 """
 
 import faulthandler
@@ -16,17 +18,20 @@ import time
 from collections import Counter, deque
 
 from .back_end import BadOption, Options, StoreError
-from .batch import OK, WITH_SEGMENTS, Batch
+from .batch import OK, WITH_SEGMENTS, Batch, Together
 from .contract import TEXT_BYTES_MAX, Nonsense, Status, Verb
-from .exchange import Exchange, clear as _clear
+from .exchange import Exchange, clear
 
 CONFIG_BYTES_MAX = 1 << 20
 OPEN_S = 8.0  # a node waits ten seconds for the hello, and then knows less than what can be said here
 GRACE_S = 5.0  # from the wish to end to the end, whatever a native call does
 IDLE_S = 1.0  # of it, for verbs under way; a back end is not closed under a call that is still in it
 KNOWN = frozenset(map(int, Status))
+NAME_OF = {int(status): status.name.lower() for status in Status}
+WORD_OF = {int(verb): verb.name.lower() for verb in Verb}
 RETRY_S = 0.002  # between attempts to write to a ring that is full
-TICK_S = 0.1  # the main thread looks at deadlines so often while there is work, and sooner only for those before that
+TICK_S = 0.005  # the main thread looks at the ring and at deadlines so often while there is work
+RESTS_S = 0.1  # after so long without any it sleeps until it is woken
 ALONE = select.EPOLLIN | select.EPOLLEXCLUSIVE  # of several threads that wait for it, one is woken: the first that really waits
 
 
@@ -59,21 +64,23 @@ class Service:
         back_end.regions = exchange.regions
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._more = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # for workers: something waits
+        self._asked = os.eventfd(0, os.EFD_CLOEXEC)  # for the one that takes questions
         self._reading = threading.Lock()  # whoever reads the ring; requests are taken in in their order
-        self._workers = 4
+        self._workers = back_end.workers
         self._opened = None  # None: not yet; (status, text) afterwards
         self._broken = None  # what was wrong with the ring, where a worker met it
         # Guarded by _ready:
         self._ready = threading.Condition()
-        self._waiting = deque()
+        self._waiting, self._questions = deque(), deque()  # what moves objects, and what does not
+        self._idle = 0  # workers that sleep
         self._running = {}
         self._counts = Counter()
         self._taken = 0  # batches so far
-        self._looks_at_ns = 1 << 63  # when the main thread looks at deadlines next, if nobody wakes it
+        self._looks_at_ns = 1 << 63  # when the main thread looks next, if nobody wakes it
         self._ending = False
         # Of the main thread:
         self._signalled = False
-        self._seen = 0  # of _taken
+        self._seen, self._rests_at_ns = 0, 0  # of _taken; when it sleeps
 
     # ---- the main thread ----
 
@@ -95,24 +102,15 @@ class Service:
         if status != Status.OK:
             return self._leave_unready(poll)
         for _ in range(self._workers):
-            threading.Thread(target=self._work, args=(self._waiter(self._more),), daemon=True).start()
-        waiter = self._waiter()  # behind the workers': it is woken for the ring when none of them waits
-        for fd in (0, self._wake):
-            waiter.register(fd, select.EPOLLIN)
+            threading.Thread(target=self._guarded, args=(self._work,), daemon=True).start()
+        threading.Thread(target=self._guarded, args=(self._answer,), daemon=True).start()
         while True:
-            events = dict(waiter.poll(self._patience_s()))
-            if self._attend(events):
+            patience_s = self._patience_s()
+            if self._attend(dict(poll.poll(None if patience_s is None else patience_s * 1000))):
                 return self._end()
             self._read()
             self._expire()
             self._exchange.completions.flush()
-
-    def _waiter(self, *others):
-        """What a thread waits with for requests."""
-        waiter = select.epoll()
-        for fd in (self._exchange.requests.event, *others):
-            waiter.register(fd, ALONE)
-        return waiter
 
     def _on_signal(self, number, frame):
         self._signalled = True
@@ -128,30 +126,32 @@ class Service:
         return gone or self._signalled
 
     def _patience_s(self):
-        """Until the next deadline that is near, the next tick, or a full ring is tried again; None: nothing goes on."""
+        """Until the next deadline, the next tick, or a full ring is tried again; None: nothing goes on."""
         if not self._exchange.completions.flush():
             return RETRY_S
         with self._ready:
-            now, taken = time.monotonic_ns(), self._taken
-            deadlines = [batch.deadline_ns for batch in self._leavable()]
-            until = min(deadlines, default=1 << 63)
-            if taken != self._seen or deadlines:
-                until = min(until, now + int(TICK_S * 1e9))
-            self._seen, self._looks_at_ns = taken, until
-        return None if until == 1 << 63 else max(0, until - now) / 1e9 + 0.001
+            now = time.monotonic_ns()
+            if self._taken != self._seen or self._running or self._waiting or self._questions:
+                self._seen, self._rests_at_ns = self._taken, now + int(RESTS_S * 1e9)
+            if now >= self._rests_at_ns:
+                self._looks_at_ns = 1 << 63
+                return None
+            self._looks_at_ns = min([now + int(TICK_S * 1e9), *(batch.deadline_ns for batch in self._leavable())])
+        return max(0, self._looks_at_ns - now) / 1e9 + 0.001
 
     def _leavable(self):
         """Batches that can be ended although no call of theirs returns: what waits, and what touches no memory. Under _ready."""
-        return [*self._waiting, *(batch for batch in self._running.values()
-                                  if not batch.left and (self._back.copies or batch.verb not in WITH_SEGMENTS))]
+        return [*self._waiting, *self._questions,
+                *(batch for batch in self._running.values() if not batch.left and (self._back.copies or batch.verb not in WITH_SEGMENTS))]
 
     def _leave(self, condition, status):
         """Ends those of them for which the condition holds."""
         with self._ready:
             found = [batch for batch in self._leavable() if condition(batch) and batch.leave()]
             for batch in found:
-                if batch in self._waiting:
-                    self._waiting.remove(batch)
+                for waiting in (self._waiting, self._questions):
+                    if batch in waiting:
+                        waiting.remove(batch)
         for batch in found:
             status = int(status)
             self._finish(batch, status, [status if known is None else known for known in batch.statuses])
@@ -174,13 +174,18 @@ class Service:
         elif batch.refused is not None or (batch.verb != Verb.STATS and not batch.untried()):
             self._finish(batch, batch.refused or Status.OK, batch.statuses, batch.why)
         else:
+            asks = batch.verb not in WITH_SEGMENTS
             with self._ready:
-                self._waiting.append(batch)
+                others = self._waiting or self._questions or threading.current_thread() is threading.main_thread()
+                (self._questions if asks else self._waiting).append(batch)
                 self._taken += 1
-                others = len(self._waiting) > 1 or threading.current_thread() is threading.main_thread()
+                idle = self._idle
                 near = batch.deadline_ns < self._looks_at_ns
-            if others:
+            # Whoever reads takes the first one itself.
+            if others and idle:
                 os.eventfd_write(self._more, 1)
+            elif others and asks:
+                os.eventfd_write(self._asked, 1)
             if near:
                 os.eventfd_write(self._wake, 1)
 
@@ -233,7 +238,7 @@ class Service:
         status, text = Status.OK, ""
         try:
             options = Options(_parsed(line))
-            self._back.workers = self._workers = options.count("workers", 4, 1, 64)
+            self._back.workers = self._workers = options.count("workers", self._back.workers, 1, 64)
             self._back.open(options)
         except StoreError as error:
             status, text = error.status, str(error)
@@ -242,40 +247,71 @@ class Service:
         self._opened = (status, text)
         os.eventfd_write(self._wake, 1)
 
-    def _work(self, waiter):
+    def _guarded(self, loop):
         try:
-            while True:
-                batch = self._next()
-                while batch is None:
-                    waiter.poll()
-                    _clear(self._more)
-                    self._read()
-                    batch = self._next()
-                self._work_on(batch)
-        except Exception as error:  # our own mistake, or the node's; a worker that is gone silently would be worse
+            loop()
+        except Exception as error:  # our own mistake, or the node's; a thread that is gone silently would be worse
             self._broken = error
             os.eventfd_write(self._wake, 1)
 
-    def _next(self):
-        """A batch that waits, if one does. Where others wait behind it another worker is told."""
+    def _work(self):
+        """A worker."""
+        waiter = select.epoll()
+        for fd in (self._exchange.requests.event, self._more):
+            waiter.register(fd, ALONE)
+        while True:
+            batch = self._next()
+            if batch is None and self._exchange.requests.waiting():
+                self._read()
+                batch = self._next()
+            while batch is None:
+                if batch := self._next(sleeps=True):
+                    break
+                waiter.poll()
+                with self._ready:
+                    self._idle -= 1
+                clear(self._more)
+                self._read()
+                batch = self._next()
+            self._work_on(batch)
+
+    def _answer(self):
+        """The thread that takes questions only."""
+        while True:
+            os.eventfd_read(self._asked)
+            while batch := self._next(transfers=False):
+                self._work_on(batch)
+
+    def _next(self, transfers=True, sleeps=False):
+        """A batch that waits, if one does: questions first. Where others wait behind it another worker is told. `sleeps`: whoever gets none
+        sleeps, and counts as idle from now on."""
         with self._ready:
-            if not self._waiting:
+            if self._questions:
+                batch = self._questions.popleft()
+            elif self._waiting and transfers:
+                # A call costs the same for one object as for some: where nobody else is free, what waits goes together.
+                alone = self._idle or self._back.copies
+                batch = self._waiting.popleft() if alone else Together.take(self._waiting)
+            else:
+                self._idle += sleeps
                 return None
-            batch = self._waiting.popleft()
-            self._running[batch.number] = batch
-            others = bool(self._waiting)
+            for each in batch.given_back():
+                self._running[each.number] = each
+            others = self._idle and (self._waiting or self._questions)
         if others:
             os.eventfd_write(self._more, 1)
         return batch
 
     def _work_on(self, batch):
         status, text = self._perform(batch)
+        batches = batch.given_back()
         with self._ready:
-            del self._running[batch.number]
-            left = batch.left
+            for each in batches:
+                del self._running[each.number]
+            batches = [each for each in batches if not each.left]
         # The memory is not touched any more from here on.
-        if not left:
-            self._finish(batch, status, batch.statuses, text)
+        for each in batches:
+            self._finish(each, status, each.statuses, text, held=each is not batches[-1])
         if self._ending:
             with self._ready:
                 self._ready.notify_all()
@@ -328,7 +364,7 @@ class Service:
     def _stats(self):
         """The back end's counters and ours, as JSON."""
         with self._ready:
-            ours = {"waiting": len(self._waiting), "running": len(self._running), "workers": self._workers, **self._counts}
+            ours = {"waiting": len(self._waiting) + len(self._questions), "running": len(self._running), "workers": self._workers, **self._counts}
         text = json.dumps({"connector": ours, "store": self._back.stats()}, sort_keys=True)
         if len(text) > TEXT_BYTES_MAX:
             raise StoreError(f"stats of {len(text)} bytes, at most {TEXT_BYTES_MAX}")
@@ -336,22 +372,25 @@ class Service:
 
     # ---- any thread ----
 
-    def _finish(self, batch, status, statuses, text=""):
-        """Sends a batch's one completion. `statuses`: of its items, all known."""
-        verb = _word(batch.verb)
-        moved = sum([item.bytes for known, item in zip(statuses, batch.items) if item and known == OK])
-        tally = Counter(statuses)
+    def _finish(self, batch, status, statuses, text="", held=False):
+        """Sends a batch's one completion. `statuses`: of its items, all known. `held`: with the next one."""
+        verb = WORD_OF.get(batch.verb, "unknown")
+        moved = batch.bytes() if statuses.count(OK) == len(statuses) else sum(
+            [item.bytes for known, item in zip(statuses, batch.items) if item and known == OK])
+        good, sizes = statuses.count(OK) == len(statuses), batch.sizes
+        tally = {OK: len(statuses)} if good and statuses else Counter(statuses)
         with self._ready:
             for known, count in tally.items():
-                self._counts[f"{verb}_{Status(known).name.lower()}"] += count
+                self._counts[f"{verb}_{NAME_OF[known]}"] += count
             if moved:
                 self._counts[f"{verb}_bytes"] += moved
-        sizes = batch.sizes if tally[OK] == len(statuses) else [size if known == OK else 0 for known, size in zip(statuses, batch.sizes)]
-        self._send(batch.number, status, list(zip(statuses, sizes)), text)
+        if not good:
+            sizes = [size if known == OK else 0 for known, size in zip(statuses, sizes)]
+        self._send(batch.number, status, list(zip(statuses, sizes)), text, held)
 
-    def _send(self, number, status, results=(), text=""):
+    def _send(self, number, status, results=(), text="", held=False):
         try:
-            if self._exchange.completions.send(Verb.DONE, number, status, results, text):
+            if self._exchange.completions.send(Verb.DONE, number, status, results, text, held):
                 return
         except Nonsense as error:
             self._broken = error
@@ -370,10 +409,6 @@ def _rounds(batch, distinct):
                 seen.add(batch.names[at])
         yield now
         left = again
-
-
-def _word(verb):
-    return Verb(verb).name.lower() if verb in Verb._value2member_map_ else "unknown"
 
 
 def _configuration():

@@ -75,7 +75,8 @@ class Valkey(BackEnd):
         facts = self._facts()
         if facts.get("cluster_enabled") == "1":
             raise BadOption(f"the server at {self._where()} is a node of a cluster, whose protocol is not spoken here; name a single server")
-        self._room, self._policy = int(facts.get("maxmemory", 0)), facts.get("maxmemory_policy", "")
+        room = facts.get("maxmemory", "")  # a limit that is no number is as good as not known
+        self._room, self._policy = int(room) if room.isascii() and room.isdigit() else 0, facts.get("maxmemory_policy", "")
 
     def exists(self, names, limit):
         def read(connection, at):
@@ -191,7 +192,8 @@ class Valkey(BackEnd):
         try:
             connection = self._connect()
             try:
-                text = connection.ask("INFO").decode()
+                told = connection.ask("INFO")
+                text = told.decode("utf-8", "replace") if isinstance(told, bytes) else ""
             except ServerError as error:
                 if error.code != "NOPERM":
                     raise

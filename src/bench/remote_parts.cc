@@ -345,7 +345,9 @@ RemoteBatch BenchStore::batch_of(const RemoteWork& work, std::size_t first) {
     RemoteItem item{work.names[i], {}};
     if (work.verb != RemoteVerb::kExists) {
       if (at_ + work.length > store_->exchange_bytes()) at_ = 0;
-      item.pieces = {{0, std::exchange(at_, at_ + work.length), work.length}};
+      const std::uint64_t piece = work.length / work.pieces;
+      for (std::size_t each = 0; each < work.pieces; ++each)
+        item.pieces.push_back({0, std::exchange(at_, at_ + piece), piece});
     }
     batch.items.push_back(std::move(item));
   }

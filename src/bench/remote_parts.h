@@ -31,6 +31,7 @@ struct RemoteWork {
   std::uint64_t length = 0;        // of an object
   std::size_t batch = 1;
   std::size_t at_once = 1;  // batches under way; a bare client has one
+  std::size_t pieces = 1;   // of an object, in our exchange
 };
 
 // A script of ours behind a socket: a line of JSON each way.

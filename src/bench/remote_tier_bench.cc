@@ -8,6 +8,9 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/prng.h"
@@ -48,6 +51,43 @@ std::vector<Key> chain_of(std::uint64_t number, std::uint64_t pages) {
     keys.push_back(Key{{mix64(number * 4096 + page), number}});
   return keys;
 }
+
+// As a node's: the end of each copy wakes whoever waits for the store.
+class WakingExecutor final : public Executor {
+ public:
+  WakingExecutor() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { TIERCEL_CHECK(fd_ >= 0); }
+  ~WakingExecutor() override { ::close(fd_); }
+  WakingExecutor(const WakingExecutor&) = delete;
+  WakingExecutor& operator=(const WakingExecutor&) = delete;
+
+  void submit(std::unique_ptr<Task> task) override {
+    threads_.submit(std::make_unique<Told>(std::move(task), fd_));
+  }
+  // Until a copy or a batch has ended, or so long.
+  void wait(int end_fd, Duration at_most) const {
+    pollfd ends[] = {{fd_, POLLIN, 0}, {end_fd, POLLIN, 0}};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(at_most, Duration(0)));
+    ::poll(ends, 2, static_cast<int>(left.count()));
+    eventfd_t told = 0;
+    static_cast<void>(::eventfd_read(fd_, &told));
+  }
+
+ private:
+  class Told final : public Task {
+   public:
+    Told(std::unique_ptr<Task> task, int fd) : task_(std::move(task)), fd_(fd) {}
+    void run() override {
+      task_->run();
+      static_cast<void>(::eventfd_write(fd_, 1));
+    }
+
+   private:
+    std::unique_ptr<Task> task_;
+    int fd_;
+  };
+  int fd_;
+  ThreadExecutor threads_{1};  // ends before the descriptor
+};
 
 // A tier over a store of its own, and engine memory for its pages.
 class TierWorld final {
@@ -144,13 +184,15 @@ class TierWorld final {
       ++ended;
     }
     if (tier_->down()) return {Code::kUnavailable, "the tier is down: " + tier_->health().why_not};
-    if (did == 0 && events.empty()) tier_->wait(std::chrono::milliseconds(100));
+    if (did == 0 && events.empty())
+      executor_.wait(tier_->end_fd(), std::min<Duration>(tier_->next_due() - store_->clock().now(),
+                                                         std::chrono::milliseconds(100)));
     return {};
   }
 
   std::unique_ptr<BenchStore> store_;
   Mapping memory_;
-  ThreadExecutor executor_{1};  // before the tier: its copies end first
+  WakingExecutor executor_;  // before the tier: its copies end first
   std::unique_ptr<RemoteTier> tier_;
   RemoteSpaceId space_;
   std::vector<std::string> markers_;

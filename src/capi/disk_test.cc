@@ -15,28 +15,10 @@
 namespace tiercel::capi {
 namespace {
 
-// A place for one file, which goes with it.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tiercel-capi-disk.XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    file = (folder_ / "cache").string();
-  }
-  ~Folder() { std::filesystem::remove_all(folder_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string file;
-
- private:
-  std::filesystem::path folder_;
-};
-
 class CapiDisk : public testing::TestWithParam<tiercel_threading> {
  protected:
   CapiDisk() {
-    disk.path = folder.file.c_str();
+    disk.path = file.c_str();
     disk.bytes = 16 << 20;
     disk.prefetch_threshold_tokens = 1;
     disk.admission = TIERCEL_ADMIT_ALL;
@@ -48,30 +30,9 @@ class CapiDisk : public testing::TestWithParam<tiercel_threading> {
     wanted.disk = &disk;
     return wanted;
   }
-  // A match that may wait for the disk, and has.
-  static tiercel_ticket* promoted(tiercel_namespace* ns, const std::vector<tiercel_key>& keys,
-                                  tiercel_cq* cq = nullptr) {
-    auto match = sized<tiercel_match_options>();
-    match.keys = keys.data();
-    match.key_count = keys.size();
-    match.limit_tokens = TIERCEL_NO_LIMIT;
-    match.may_promote = 1;
-    match.cq = cq;
-    match.user_data = 77;
-    tiercel_ticket* ticket = nullptr;
-    tiercel_error error{};
-    EXPECT_EQ(tiercel_match(ns, &match, &ticket, &error), TIERCEL_OK) << error.message;
-    EXPECT_EQ(tiercel_ticket_wait(ticket, kLong, &error), TIERCEL_OK) << error.message;
-    return ticket;
-  }
-  static std::uint64_t promoted_length(Program& program, const std::vector<tiercel_key>& keys) {
-    tiercel_ticket* const ticket = promoted(program.ns, keys);
-    const std::uint64_t length = program.length_of(ticket);
-    tiercel_ticket_release(ticket);
-    return length;
-  }
 
-  Folder folder;
+  const Folder folder;
+  const std::string file = folder.of("cache");
   tiercel_disk_options disk = sized<tiercel_disk_options>();
 };
 
@@ -123,7 +84,7 @@ TEST_P(CapiDisk, ASnapshotIsAttachedToAPageThatOnlyTheDiskHas) {
     tiercel_operation_release(operation);
   }
   Program program(options());
-  EXPECT_EQ(promoted_length(program, keys), 0U);
+  EXPECT_EQ(program.promoted_length(keys), 0U);
   const std::vector<tiercel_store_item> snapshot = {Program::items(keys).back()};
   const auto attach = [&](const std::vector<tiercel_store_item>& what, tiercel_status wanted) {
     auto store = sized<tiercel_store_options>();
@@ -140,7 +101,7 @@ TEST_P(CapiDisk, ASnapshotIsAttachedToAPageThatOnlyTheDiskHas) {
   };
   attach({Program::items(Program::make_keys(program.ns, 3, 2)).back()}, TIERCEL_FAILED_PRECONDITION);
   attach(snapshot, TIERCEL_OK);
-  EXPECT_EQ(promoted_length(program, keys), 3U);
+  EXPECT_EQ(program.promoted_length(keys), 3U);
 }
 
 TEST_P(CapiDisk, AMatchIsToldOnceAndItsTicketCountsByTier) {
@@ -347,7 +308,7 @@ TEST_P(CapiDisk, TheSameModelWithOtherBytesFindsNothingAndTakesNothingAway) {
     tiercel_namespace_release(ns);
   }
   Program program(options());
-  EXPECT_EQ(promoted_length(program, keys), 4U);
+  EXPECT_EQ(program.promoted_length(keys), 4U);
 }
 
 TEST_P(CapiDisk, ASecondOpeningIsToldWhoHasTheFile) {
@@ -387,14 +348,14 @@ TEST_P(CapiDisk, WhatWasRemovedOrClearedStaysAwayAfterARestart) {
   }
   {
     Program program(options());
-    EXPECT_EQ(promoted_length(program, keys), 3U);
+    EXPECT_EQ(program.promoted_length(keys), 3U);
     EXPECT_EQ(tiercel_clear(TIERCEL_CLEAR_NAMESPACE, program.ns, nullptr, TIERCEL_TIER_HOST, nullptr),
               TIERCEL_UNSUPPORTED);
     TIERCEL_OK_CALL(tiercel_clear(TIERCEL_CLEAR_NAMESPACE, program.ns, nullptr,
                                   TIERCEL_TIER_HOST | TIERCEL_TIER_DISK, error));
   }
   Program program(options());
-  EXPECT_EQ(promoted_length(program, keys), 0U);
+  EXPECT_EQ(program.promoted_length(keys), 0U);
 }
 
 TEST_P(CapiDisk, WritingDownIsReportedAndTheNodeGoesOnWithoutADisk) {
@@ -420,7 +381,7 @@ TEST_P(CapiDisk, WritingDownIsReportedAndTheNodeGoesOnWithoutADisk) {
     program.store(Program::make_keys(program.ns, 2, 8));
   }
   Program program(options());
-  EXPECT_EQ(promoted_length(program, keys), 4U);
+  EXPECT_EQ(program.promoted_length(keys), 4U);
 }
 
 // Not that it is durable: what it waited for will not come.
@@ -458,7 +419,7 @@ TEST_P(CapiDisk, SwitchedOffTheDiskIsNotTouched) {
   ASSERT_EQ(::setenv("TIERCEL_OFF", "1", 1), 0);  // NOLINT(concurrency-mt-unsafe): no other thread is there
   {
     Program program(options());
-    EXPECT_FALSE(std::filesystem::exists(folder.file));
+    EXPECT_FALSE(std::filesystem::exists(file));
     auto prefetch = sized<tiercel_prefetch_options>();
     prefetch.policy = TIERCEL_PREFETCH_BEST_EFFORT;
     EXPECT_EQ(tiercel_prefetch(program.ns, &prefetch, nullptr, nullptr), TIERCEL_UNAVAILABLE);

@@ -1,11 +1,7 @@
 // The remote tier through the ABI: a folder as the store, two nodes that share it; and what a node with a
 // store that is not there does.
-#include <filesystem>
 #include <string>
 #include <vector>
-
-#include <stdlib.h>
-#include <unistd.h>
 
 #include "capi/test_program.h"
 
@@ -15,14 +11,9 @@ namespace {
 class CapiRemote : public testing::TestWithParam<tiercel_threading> {
  protected:
   CapiRemote() {
-    std::string name = (std::filesystem::temp_directory_path() / "tiercel-capi-remote.XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    url = "posix:" + (folder_ / "store").string();
     remote.url = url.c_str();
     remote.exchange_bytes = 4 << 20;
   }
-  ~CapiRemote() override { std::filesystem::remove_all(folder_); }
 
   ProgramOptions options() {
     ProgramOptions wanted;
@@ -30,24 +21,6 @@ class CapiRemote : public testing::TestWithParam<tiercel_threading> {
     wanted.host_bytes = 16 << 20;
     wanted.remote = &remote;
     return wanted;
-  }
-  static tiercel_ticket* promoted(tiercel_namespace* ns, const std::vector<tiercel_key>& keys) {
-    auto match = sized<tiercel_match_options>();
-    match.keys = keys.data();
-    match.key_count = keys.size();
-    match.limit_tokens = TIERCEL_NO_LIMIT;
-    match.may_promote = 1;
-    tiercel_ticket* ticket = nullptr;
-    tiercel_error error{};
-    EXPECT_EQ(tiercel_match(ns, &match, &ticket, &error), TIERCEL_OK) << error.message;
-    EXPECT_EQ(tiercel_ticket_wait(ticket, kLong, &error), TIERCEL_OK) << error.message;
-    return ticket;
-  }
-  static std::uint64_t promoted_length(Program& program, const std::vector<tiercel_key>& keys) {
-    tiercel_ticket* const ticket = promoted(program.ns, keys);
-    const std::uint64_t length = program.length_of(ticket);
-    tiercel_ticket_release(ticket);
-    return length;
   }
   static tiercel_remote_stats stats_of(const Program& program) {
     auto stats = sized<tiercel_remote_stats>();
@@ -67,8 +40,8 @@ class CapiRemote : public testing::TestWithParam<tiercel_threading> {
     return status;
   }
 
-  std::filesystem::path folder_;
-  std::string url;
+  const Folder folder;
+  std::string url = "posix:" + folder.of("store");
   tiercel_remote_options remote = sized<tiercel_remote_options>();
 };
 
@@ -104,14 +77,15 @@ TEST_P(CapiRemote, WhatOneNodeStoredAnotherServes) {
   EXPECT_EQ(stats.open, 1U);
   EXPECT_EQ(stats.reading_bytes, 0U);
   EXPECT_GT(stats.objects_read, 0U);
-  EXPECT_EQ(promoted_length(second, keys), 6U);  // now it is here
+  EXPECT_EQ(second.promoted_length(keys), 6U);  // now it is here
 }
 
 TEST_P(CapiRemote, PrefetchBringsItAheadOfAMatch) {
+  constexpr std::uint64_t kPages = 64;  // 256 tokens: of less no prefetch is begun
   std::vector<tiercel_key> keys;
   {
     Program first(options());
-    keys = Program::make_keys(first.ns, 6, 1);
+    keys = Program::make_keys(first.ns, kPages, 1);
     first.store(keys);
     first.close();
   }
@@ -126,9 +100,12 @@ TEST_P(CapiRemote, PrefetchBringsItAheadOfAMatch) {
   auto result = sized<tiercel_prefetch_result>();
   TIERCEL_OK_CALL(tiercel_prefetch_result_read(operation, &result, error));
   tiercel_operation_release(operation);
-  // Six pages of this model are less than the threshold for a prefetch, and say so.
-  EXPECT_EQ(result.status, TIERCEL_OK);
-  EXPECT_EQ(promoted_length(second, keys), 6U);
+  EXPECT_EQ(result.status, TIERCEL_OK) << result.message;
+  EXPECT_EQ(result.brought_pages, kPages);
+  EXPECT_EQ(result.length, kPages);
+  tiercel_ticket* const ticket = second.match(keys);  // waits for nothing
+  EXPECT_EQ(second.length_of(ticket), kPages);
+  tiercel_ticket_release(ticket);
 }
 
 TEST_P(CapiRemote, WhatWasInvalidatedIsNotServedByTheNextNodeEither) {
@@ -138,20 +115,20 @@ TEST_P(CapiRemote, WhatWasInvalidatedIsNotServedByTheNextNodeEither) {
     keys = Program::make_keys(first.ns, 4, 1);
     first.store(keys);
     TIERCEL_OK_CALL(tiercel_invalidate(first.ns, error));
-    EXPECT_EQ(promoted_length(first, keys), 0U);
+    EXPECT_EQ(first.promoted_length(keys), 0U);
   }
   Program second(options());
-  EXPECT_EQ(promoted_length(second, keys), 0U);
+  EXPECT_EQ(second.promoted_length(keys), 0U);
 }
 
 TEST_P(CapiRemote, AConnectorThatCannotStartIsAMissAndSaysWhy) {
-  url = "program:" + (folder_ / "nothing-here").string();
+  url = "program:" + folder.of("nothing-here");
   remote.url = url.c_str();
   Program program(options());
   const auto keys = Program::make_keys(program.ns, 4, 1);
   program.store(keys);
-  EXPECT_EQ(promoted_length(program, keys), 4U);  // the host tier goes on
-  EXPECT_EQ(promoted_length(program, Program::make_keys(program.ns, 4, 2)), 0U);
+  EXPECT_EQ(program.promoted_length(keys), 4U);  // the host tier goes on
+  EXPECT_EQ(program.promoted_length(Program::make_keys(program.ns, 4, 2)), 0U);
   const tiercel_remote_stats stats = stats_of(program);
   EXPECT_EQ(stats.ready, 0U);
   EXPECT_NE(std::string(stats.why_not), "");

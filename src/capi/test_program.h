@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <tiercel/tiercel.h>
 
 namespace tiercel::capi {
@@ -35,6 +37,23 @@ T sized() {
   value.size = sizeof(T);
   return value;
 }
+
+// Removed at the end with all that is in it.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "tiercel-capi.XXXXXX").string();
+    EXPECT_NE(::mkdtemp(name.data()), nullptr);
+    path_ = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string of(const char* name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
 
 struct ProgramOptions {
   tiercel_threading threading = TIERCEL_THREADING_CONTROL;
@@ -72,6 +91,7 @@ class Program {
   void store(const std::vector<tiercel_key>& keys, std::uint64_t first = 0);
   tiercel_ticket* match(const std::vector<tiercel_key>& keys, std::uint64_t request = 0);
   std::uint64_t length_of(const tiercel_ticket* ticket);
+  std::uint64_t promoted_length(const std::vector<tiercel_key>& keys);
   std::vector<std::byte>& full() { return full_; }
   std::vector<std::byte>& state() { return state_; }
   void fill(std::uint32_t seed);
@@ -233,6 +253,30 @@ inline std::uint64_t Program::length_of(const tiercel_ticket* ticket) {
   auto counts = sized<tiercel_ticket_counts>();
   EXPECT_EQ(tiercel_ticket_summary(ticket, &counts, nullptr), TIERCEL_OK);
   return counts.length;
+}
+
+// A match that may wait for the tiers below, and has. It ends on `cq` with user_data 77.
+inline tiercel_ticket* promoted(tiercel_namespace* ns, const std::vector<tiercel_key>& keys,
+                                tiercel_cq* cq = nullptr) {
+  auto match = sized<tiercel_match_options>();
+  match.keys = keys.data();
+  match.key_count = keys.size();
+  match.limit_tokens = TIERCEL_NO_LIMIT;
+  match.may_promote = 1;
+  match.cq = cq;
+  match.user_data = 77;
+  tiercel_ticket* ticket = nullptr;
+  tiercel_error error{};
+  EXPECT_EQ(tiercel_match(ns, &match, &ticket, &error), TIERCEL_OK) << error.message;
+  EXPECT_EQ(tiercel_ticket_wait(ticket, kLong, &error), TIERCEL_OK) << error.message;
+  return ticket;
+}
+
+inline std::uint64_t Program::promoted_length(const std::vector<tiercel_key>& keys) {
+  tiercel_ticket* const ticket = promoted(ns, keys);
+  const std::uint64_t length = length_of(ticket);
+  tiercel_ticket_release(ticket);
+  return length;
 }
 
 inline tiercel_spec* make_test_spec() {

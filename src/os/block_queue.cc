@@ -60,9 +60,7 @@ BlockQueue::BlockQueue(BlockQueueOptions options, int end_fd)
   TIERCEL_CHECK(options_.attempts_max >= 2);
 }
 
-BlockQueue::~BlockQueue() {
-  if (end_fd_ >= 0) ::close(end_fd_);
-}
+BlockQueue::~BlockQueue() = default;
 
 bool BlockQueue::submit(BlockRequest request) {
   const std::uint64_t bytes = request.bytes();
@@ -89,7 +87,7 @@ bool BlockQueue::submit(BlockRequest request) {
 
 std::vector<BlockDone> BlockQueue::drain() {
   const MutexLock lock(mutex_);
-  if (!ends_.empty() && end_fd_ >= 0) lower(end_fd_);
+  if (!ends_.empty() && end_fd_.get() >= 0) lower(end_fd_.get());
   return std::exchange(ends_, {});
 }
 
@@ -108,7 +106,7 @@ void BlockQueue::wait(Duration at_most) {
   const auto left = std::max(at_most, Duration{0});
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
   const timespec time{static_cast<time_t>(seconds.count()), static_cast<long>((left - seconds).count())};
-  pollfd end{end_fd_, POLLIN, 0};
+  pollfd end{end_fd_.get(), POLLIN, 0};
   ::ppoll(&end, 1, &time, nullptr);  // a signal ends it early: the caller asks again
 }
 
@@ -188,7 +186,7 @@ void BlockQueue::ended(const Attempt& attempt, int result) {
 }
 
 void BlockQueue::tell(std::uint64_t id, Status status) {
-  if (ends_.empty() && end_fd_ >= 0) raise(end_fd_);
+  if (ends_.empty() && end_fd_.get() >= 0) raise(end_fd_.get());
   ends_.push_back({id, std::move(status)});
 }
 

@@ -17,6 +17,7 @@
 #include "os/block_device.h"
 #include "os/block_progress.h"
 #include "os/block_vectors.h"
+#include "os/fd.h"
 #include "os/thread_annotations.h"
 
 namespace tiercel {
@@ -49,7 +50,7 @@ class BlockQueue final {
   bool nothing_to_wait_for() TIERCEL_EXCLUDES(mutex_);
   bool end_waits() TIERCEL_EXCLUDES(mutex_);
   // Readable while an end waits to be drained: an eventfd, for poll(); −1 unless wanted. Stays the queue's.
-  int end_fd() const { return end_fd_; }
+  int end_fd() const { return end_fd_.get(); }
   const BlockQueueOptions& options() const { return options_; }
 
   // ---- The engine's side ----
@@ -78,7 +79,7 @@ class BlockQueue final {
   void remove(Operation* operation) TIERCEL_REQUIRES(mutex_);
 
   const BlockQueueOptions options_;
-  const int end_fd_;
+  const Fd end_fd_;
   Mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<std::unique_ptr<Operation>> operations_ TIERCEL_GUARDED_BY(mutex_);

@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "os/fd.h"
+
 namespace tiercel {
 namespace {
 
@@ -26,26 +28,6 @@ constexpr Duration kLastWait = std::chrono::seconds(1);
 std::string text_of(int reason) {
   return std::strerror(reason);  // NOLINT(concurrency-mt-unsafe): one of fixed texts
 }
-
-// A descriptor that closes itself.
-class Fd final {
- public:
-  explicit Fd(int fd = -1) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd() { reset(); }
-  int get() const { return fd_; }
-  void reset() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-};
 
 void send_signal(int pidfd, int signal) {
   // Both: it may have left the group that it was started in.

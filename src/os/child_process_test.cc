@@ -15,7 +15,8 @@
 namespace tiercel {
 namespace {
 
-constexpr Duration kPatience = std::chrono::seconds(60);  // an upper limit, however slow the machine is
+constexpr int kPatienceMs = 60'000;  // an upper limit, however slow the machine is
+constexpr Duration kPatience = std::chrono::milliseconds(kPatienceMs);
 
 // What a child wrote, until it closed its end.
 class Output {
@@ -32,9 +33,13 @@ class Output {
     ::close(std::exchange(ends_[1], -1));
     std::string text;
     std::array<char, 4096> part{};
-    for (ssize_t got = 0; (got = ::read(ends_[0], part.data(), part.size())) > 0;)
+    pollfd asked{ends_[0], POLLIN, 0};
+    for (;;) {
+      if (::poll(&asked, 1, kPatienceMs) != 1) return text + "(and somebody still has its end)";
+      const ssize_t got = ::read(ends_[0], part.data(), part.size());
+      if (got <= 0) return text;
       text.append(part.data(), static_cast<std::size_t>(got));
-    return text;
+    }
   }
   std::string line() {
     std::string text;
@@ -129,7 +134,7 @@ TEST(ChildProcess, IsKilledWithItsObject) {
   ASSERT_GE(handle, 0);
   child.reset();
   pollfd asked{handle, POLLIN, 0};
-  EXPECT_EQ(::poll(&asked, 1, 60'000), 1);
+  EXPECT_EQ(::poll(&asked, 1, kPatienceMs), 1);
   ::close(handle);
   EXPECT_EQ(output.all(), "");  // nobody else has its end
 }
@@ -146,8 +151,13 @@ TEST(ChildProcess, TakesItsOwnChildrenWithIt) {
   child->kill();
   EXPECT_TRUE(child->wait(kPatience));
   EXPECT_EQ(output.all(), "");  // ends only when the last one that has it is gone
-  auto leaves = start("sh -c 'echo ready; kill -STOP $$' & exit 0", output);
+  // One that ends by itself, too.
+  Output left;
+  auto leaves = start("sh -c 'echo ready; kill -STOP $$' & read line", left);
+  EXPECT_EQ(left.line(), "ready");
+  leaves->close_input();
   EXPECT_TRUE(leaves->wait(kPatience));
+  EXPECT_EQ(left.all(), "");
 }
 
 TEST(ChildProcess, WhatCannotBeStartedIsRefusedInWords) {

@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "os/fd.h"
+
 namespace tiercel {
 
 namespace {
@@ -16,13 +18,9 @@ namespace {
 class PidFd final : public WatchedProcess {
  public:
   explicit PidFd(int fd) : fd_(fd) {}
-  ~PidFd() override { ::close(fd_); }
-  PidFd(const PidFd&) = delete;
-  PidFd& operator=(const PidFd&) = delete;
-
   bool exited() override {
     if (exited_) return true;
-    pollfd asked{fd_, POLLIN, 0};
+    pollfd asked{fd_.get(), POLLIN, 0};
     int ready = 0;
     do ready = ::poll(&asked, 1, 0);
     while (ready < 0 && errno == EINTR);
@@ -31,7 +29,7 @@ class PidFd final : public WatchedProcess {
   }
 
  private:
-  int fd_;
+  Fd fd_;
   bool exited_ = false;
 };
 

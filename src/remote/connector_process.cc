@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 #include <utility>
 
 #include <fmt/format.h>
 #include <poll.h>
 
-#include "base/check.h"
 #include "tiercel/connector.h"
 
 namespace tiercel {
@@ -20,41 +18,25 @@ std::string seconds_text(Duration duration) {
   return fmt::format("{:.3g} s", std::chrono::duration<double>(duration).count());
 }
 
+// The contract's statuses are our outcomes, number by number.
+constexpr bool same(tiercel_connector_status status, RemoteOutcome outcome) {
+  return static_cast<int>(status) == static_cast<int>(outcome);
+}
+static_assert(same(TIERCEL_CONNECTOR_OK, RemoteOutcome::kOk));
+static_assert(same(TIERCEL_CONNECTOR_ABSENT, RemoteOutcome::kAbsent));
+static_assert(same(TIERCEL_CONNECTOR_WRONG_SIZE, RemoteOutcome::kWrongSize));
+static_assert(same(TIERCEL_CONNECTOR_NO_ROOM, RemoteOutcome::kNoRoom));
+static_assert(same(TIERCEL_CONNECTOR_TOO_LARGE, RemoteOutcome::kTooLarge));
+static_assert(same(TIERCEL_CONNECTOR_INVALID, RemoteOutcome::kInvalid));
+static_assert(same(TIERCEL_CONNECTOR_FAILED, RemoteOutcome::kFailed));
+static_assert(same(TIERCEL_CONNECTOR_DOWN, RemoteOutcome::kDown));
+static_assert(same(TIERCEL_CONNECTOR_LATE, RemoteOutcome::kLate));
+static_assert(same(TIERCEL_CONNECTOR_CANCELLED, RemoteOutcome::kCancelled));
+
 bool outcome_of(std::int32_t status, RemoteOutcome& outcome) {
-  switch (status) {
-    case TIERCEL_CONNECTOR_OK:
-      outcome = RemoteOutcome::kOk;
-      return true;
-    case TIERCEL_CONNECTOR_ABSENT:
-      outcome = RemoteOutcome::kAbsent;
-      return true;
-    case TIERCEL_CONNECTOR_WRONG_SIZE:
-      outcome = RemoteOutcome::kWrongSize;
-      return true;
-    case TIERCEL_CONNECTOR_NO_ROOM:
-      outcome = RemoteOutcome::kNoRoom;
-      return true;
-    case TIERCEL_CONNECTOR_TOO_LARGE:
-      outcome = RemoteOutcome::kTooLarge;
-      return true;
-    case TIERCEL_CONNECTOR_INVALID:
-      outcome = RemoteOutcome::kInvalid;
-      return true;
-    case TIERCEL_CONNECTOR_FAILED:
-      outcome = RemoteOutcome::kFailed;
-      return true;
-    case TIERCEL_CONNECTOR_DOWN:
-      outcome = RemoteOutcome::kDown;
-      return true;
-    case TIERCEL_CONNECTOR_LATE:
-      outcome = RemoteOutcome::kLate;
-      return true;
-    case TIERCEL_CONNECTOR_CANCELLED:
-      outcome = RemoteOutcome::kCancelled;
-      return true;
-    default:
-      return false;
-  }
+  if (status < TIERCEL_CONNECTOR_OK || status > TIERCEL_CONNECTOR_CANCELLED) return false;
+  outcome = static_cast<RemoteOutcome>(status);
+  return true;
 }
 
 Status nonsense(std::string what) { return {Code::kDataCorrupt, std::move(what)}; }
@@ -135,7 +117,7 @@ void ConnectorProcess::kill(const std::string& why) {
 
 void ConnectorProcess::see_exit(Time now) {
   if (!child_ || !child_->exited()) return;
-  if (state_ != State::kDying) why_ = named(child_->end());
+  if (state_ != State::kDying && state_ != State::kClosed) why_ = named(child_->end());
   child_.reset();
   end_all(state_ == State::kClosed ? RemoteOutcome::kCancelled : RemoteOutcome::kDown);
   if (state_ != State::kClosed) retry(now, std::move(why_));
@@ -218,6 +200,7 @@ Result<RemoteBatchId> ConnectorProcess::submit(RemoteBatch batch) {
   Batch& under_way = batches_[id];
   under_way.verb = batch.verb;
   under_way.deadline = batch.deadline;
+  // No sum wraps: check_batch().
   for (const RemoteItem& item : batch.items) {
     std::uint64_t size = 0;
     for (const RemotePiece& piece : item.pieces) size += piece.length;
@@ -307,7 +290,7 @@ Status ConnectorProcess::done(const ConnectorCompletion& completion) {
   }
   if (completion.batch == stats_batch_ && stats_batch_ != 0) {
     stats_batch_ = 0;
-    stats_ = completion.text;
+    stats_ = completion.text.empty() ? "{}" : completion.text;
     return {};
   }
   const auto found = batches_.find(completion.batch);

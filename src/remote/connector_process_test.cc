@@ -360,6 +360,7 @@ TEST_F(ConnectorProcessTest, CloseEndsBatchesAndAProcessThatDoesNotListen) {
   EXPECT_EQ(store_->health().pid, 0U);
   EXPECT_EQ(store_->health().kills, 1U);
   EXPECT_EQ(store_->next_due(), Time::max());
+  EXPECT_NE(store_->health().why_not.find(": closed"), std::string::npos) << store_->health().why_not;
 }
 
 TEST_F(ConnectorProcessTest, AProcessThatListensEndsByTheEndOfItsInput) {
@@ -367,6 +368,7 @@ TEST_F(ConnectorProcessTest, AProcessThatListensEndsByTheEndOfItsInput) {
   store_->close(store_patience);
   EXPECT_EQ(store_->health().pid, 0U);
   EXPECT_EQ(store_->health().kills, 0U);
+  EXPECT_NE(store_->health().why_not.find(": closed"), std::string::npos) << store_->health().why_not;
 }
 
 }  // namespace

@@ -4,12 +4,13 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <utility>
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "tiercel/connector.h"
 
 namespace tiercel {
@@ -23,16 +24,22 @@ using Header = tiercel_connector_exchange;
 static_assert(sizeof(Header) == 384 && sizeof(Header) <= kHeaderBytes);
 static_assert(offsetof(Header, request_tail) == 128 && offsetof(Header, completion_head) == 320);
 
+// O_NONBLOCK belongs to what both sides have open, so that a connector which clears it for itself (a library
+// that wants to wait in read()) does so for us, too.
+
+// Waits at most for room in the counter, and nobody makes 2^64 requests.
 void signal(int event) {
   const std::uint64_t one = 1;
   ssize_t written = 0;
   do written = ::write(event, &one, sizeof one);
-  while (written < 0 && errno == EINTR);  // a full counter is an event, too
+  while (written < 0 && errno == EINTR);
 }
+// Reads only what is there: without that look a connector of that kind, silent, would hold us for ever.
 void forget(int event) {
+  pollfd asked{event, POLLIN, 0};
   std::uint64_t count = 0;
   ssize_t got = 0;
-  do got = ::read(event, &count, sizeof count);
+  do got = ::poll(&asked, 1, 0) <= 0 ? 0 : ::read(event, &count, sizeof count);
   while (got < 0 && errno == EINTR);
 }
 
@@ -51,10 +58,10 @@ Status check_layout(const ExchangeLayout& layout, std::uint64_t mapped_bytes) {
   if (layout.total_bytes != mapped_bytes) return bad_layout("total", 0, layout.total_bytes, mapped_bytes);
   std::uint64_t free_from = kHeaderBytes;
   const auto next = [&](std::uint64_t offset, std::uint64_t bytes) {
-    const bool fits = offset % 8 == 0 && offset >= free_from && offset <= mapped_bytes && bytes != 0 &&
-                      bytes <= mapped_bytes - offset;
-    free_from = offset + bytes;
-    return fits;
+    const auto end = checked_add(offset, bytes);
+    if (!end || *end > mapped_bytes || offset % 8 != 0 || offset < free_from || bytes == 0) return false;
+    free_from = *end;
+    return true;
   };
   if (!ring_bytes_valid(layout.request_ring_bytes) ||
       !next(layout.request_ring_offset, layout.request_ring_bytes))
@@ -102,33 +109,15 @@ Result<Exchange> Exchange::open(const ExchangeOptions& options) {
                                                             .touch = {},
                                                             .numa = {}}));
   layout.total_bytes = exchange.memory_.size_bytes();
-  for (int* event : {&exchange.request_event_, &exchange.completion_event_}) {
-    *event = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (*event < 0)
+  for (Fd* event : {&exchange.request_event_, &exchange.completion_event_}) {
+    *event = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (event->get() < 0)
       return error(Code::kResourceExhausted,
                    fmt::format("exchange: an eventfd: {}; raise the limit of open files",
                                std::strerror(errno)));  // NOLINT(concurrency-mt-unsafe): one of fixed texts
   }
   exchange.restart();
   return exchange;
-}
-
-void Exchange::swap(Exchange& other) noexcept {
-  std::swap(memory_, other.memory_);
-  std::swap(layout_, other.layout_);
-  std::swap(request_event_, other.request_event_);
-  std::swap(completion_event_, other.completion_event_);
-  std::swap(requests_, other.requests_);
-  std::swap(completions_, other.completions_);
-}
-Exchange::Exchange(Exchange&& other) noexcept { swap(other); }
-Exchange& Exchange::operator=(Exchange&& other) noexcept {
-  swap(other);
-  return *this;
-}
-Exchange::~Exchange() {
-  for (const int event : {request_event_, completion_event_})
-    if (event >= 0) ::close(event);
 }
 
 void Exchange::restart() {
@@ -147,12 +136,12 @@ void Exchange::restart() {
   header->data_bytes = layout_.data_bytes;
   requests_ = RingWriter(request_ring(start, layout_));
   completions_ = RingReader(completion_ring(start, layout_));
-  forget(request_event_);
-  forget(completion_event_);
+  forget(request_event_.get());
+  forget(completion_event_.get());
 }
 
-void Exchange::tell() const { signal(request_event_); }
-void Exchange::forget_completion() const { forget(completion_event_); }
+void Exchange::tell() const { signal(request_event_.get()); }
+void Exchange::forget_completion() const { forget(completion_event_.get()); }
 
 std::string Exchange::environment(const ArenaGrant& arena) {
   std::string text = fmt::format("version={} exchange=3 requests=4 completions=5", TIERCEL_CONNECTOR_VERSION);

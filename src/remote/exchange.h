@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "os/fd.h"
 #include "os/mapping.h"
 #include "remote/message_ring.h"
 
@@ -42,9 +43,6 @@ class Exchange final {
  public:
   // Errors: invalid_argument: sizes that make no sense; resource_exhausted: memory or descriptors.
   static Result<Exchange> open(const ExchangeOptions& options);
-  Exchange(Exchange&& other) noexcept;
-  Exchange& operator=(Exchange&& other) noexcept;
-  ~Exchange();
 
   // As at the start: empty rings, no event, a header as it must be; the data stays. For the next connector.
   // Requires: no process writes to it any more.
@@ -57,8 +55,8 @@ class Exchange final {
   RingReader& completions() { return completions_; }
 
   int fd() const { return memory_.fd(); }
-  int request_event() const { return request_event_; }
-  int completion_event() const { return completion_event_; }
+  int request_event() const { return request_event_.get(); }
+  int completion_event() const { return completion_event_.get(); }
   void tell() const;               // the connector, of what was put
   void forget_completion() const;  // that there was an event; before the ring is looked at
   // The value of TIERCEL_CONNECTOR for descriptors 3, 4, 5 and, for an arena, 6.
@@ -66,11 +64,10 @@ class Exchange final {
 
  private:
   Exchange() = default;
-  void swap(Exchange& other) noexcept;
 
   Mapping memory_;
   ExchangeLayout layout_;
-  int request_event_ = -1, completion_event_ = -1;
+  Fd request_event_, completion_event_;
   RingWriter requests_;
   RingReader completions_;
 };

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include "base/prng.h"
@@ -97,6 +98,21 @@ TEST_F(ExchangeTest, BeginsAnewForTheNextConnectorAndKeepsTheData) {
   EXPECT_EQ(exchange_->completions().take(message), RingReader::Take::kEmpty);
   EXPECT_TRUE(ConnectorSide::attach(text()));
   EXPECT_EQ(exchange_->data()[5], std::byte{5});
+}
+
+// O_NONBLOCK is the description's, and so the other side's to clear.
+TEST_F(ExchangeTest, AConnectorThatMakesTheEventsWaitHoldsNobody) {
+  for (const int event : {exchange_->request_event(), exchange_->completion_event()})
+    ASSERT_EQ(::fcntl(event, F_SETFL, ::fcntl(event, F_GETFL) & ~O_NONBLOCK), 0);
+  exchange_->forget_completion();  // there is none
+  exchange_->restart();
+  auto side = ConnectorSide::attach(text());
+  ASSERT_TRUE(side);
+  ASSERT_TRUE(side->complete({TIERCEL_CONNECTOR_HELLO, 0, 0, "", {}}));
+  pollfd told{exchange_->completion_event(), POLLIN, 0};
+  EXPECT_EQ(::poll(&told, 1, 0), 1);
+  exchange_->forget_completion();
+  EXPECT_EQ(::poll(&told, 1, 0), 0);
 }
 
 TEST_F(ExchangeTest, AnEnvironmentOrAHeaderThatMakesNoSenseIsRefused) {

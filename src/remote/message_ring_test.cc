@@ -63,13 +63,23 @@ TEST_F(MessageRingTest, MessagesComeInOrderWhateverTheirLengthsAndPlaces) {
   EXPECT_GT(full, 100U);
 }
 
-// Positions that only grow must not stop at the end of their type either.
+// Around the ring's beginning, its end, and where a half of it no longer fits before the end.
 TEST_F(MessageRingTest, TheLargestMessageFitsAtEveryPosition) {
-  for (std::uint64_t step = 8; step <= kRing; step += 8) {
-    ASSERT_EQ(writer_.put(message(writer_.message_bytes_max())), RingWriter::Put::kPut) << step;
-    ASSERT_EQ(take(), RingReader::Take::kTaken);
-    ASSERT_EQ(writer_.put(message(8)), RingWriter::Put::kPut);
-    ASSERT_EQ(take(), RingReader::Take::kTaken);
+  const std::uint64_t half = writer_.message_bytes_max();
+  for (const std::uint64_t at : {std::uint64_t{0}, std::uint64_t{8}, half - 8, half, half + 8, kRing - 8}) {
+    head_ = tail_ = 0;
+    writer_ = RingWriter(place());
+    reader_ = RingReader(place());
+    for (std::uint64_t bytes = 0; bytes < at; bytes += 8) {
+      ASSERT_EQ(writer_.put(message(8)), RingWriter::Put::kPut);
+      ASSERT_EQ(take(), RingReader::Take::kTaken);
+    }
+    ASSERT_EQ(tail_, at);
+    const Bytes largest = message(half, 7);
+    ASSERT_EQ(writer_.put(largest), RingWriter::Put::kPut) << at;
+    ASSERT_EQ(take(), RingReader::Take::kTaken) << at << ": " << reader_.nonsense();
+    EXPECT_EQ(taken_, largest) << at;
+    EXPECT_EQ(take(), RingReader::Take::kEmpty) << at;
   }
 }
 

@@ -91,13 +91,19 @@ std::string object_path(std::string_view name) {
   return fmt::format("{:02x}/o-{}", crc32c(as_byte_view(name)) & 0xFF, name);
 }
 
+// The folder as it was opened, and our place in it. Both stay for as long as something is under way in it.
 struct ObjectFiles::Folder {
   Folder(int of, const PosixCalls& by) : fd(of), calls(by) {}
-  ~Folder() { calls.close(fd); }
+  ~Folder() {
+    if (lock >= 0) calls.close(lock);
+    calls.close(fd);
+  }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
   const int fd;
   const PosixCalls& calls;
+  std::string place;  // "writing/w3"; "": there is none for us
+  int lock = -1;
 };
 
 // An open file, and the folder that it was opened in.
@@ -108,14 +114,14 @@ struct ObjectFiles::File {
   }
   File(const File&) = delete;
   File& operator=(const File&) = delete;
-  int open(std::shared_ptr<const Folder> in, const std::string& path, int flags) {
+  int open(FolderPtr in, const std::string& path, int flags) {
     folder = std::move(in);
     const SystemResult<int> opened = folder->calls.open(folder->fd, path, flags, kFileMode);
     if (!opened) return opened.error();
     fd = *opened;
     return 0;
   }
-  std::shared_ptr<const Folder> folder;
+  FolderPtr folder;
   int fd = -1;
 };
 
@@ -155,78 +161,78 @@ tl::unexpected<Status> refused(const std::string& folder, std::string_view what,
 
 }  // namespace
 
-ObjectFiles::ObjectFiles(std::string folder, bool sync, const PosixCalls& calls)
-    : path_(std::move(folder)), sync_(sync), calls_(calls) {}
+ObjectFiles::ObjectFiles(std::string folder, const PosixCalls& calls)
+    : path_(std::move(folder)), calls_(calls) {}
 
-ObjectFiles::~ObjectFiles() {
-  if (place_lock_ >= 0) calls_.close(place_lock_);
-}
+ObjectFiles::~ObjectFiles() = default;
 
-std::shared_ptr<const ObjectFiles::Folder> ObjectFiles::root() const {
+ObjectFiles::FolderPtr ObjectFiles::root() const {
   const MutexLock lock(mutex_);
   return root_;
 }
 
-Result<std::unique_ptr<ObjectFiles>> ObjectFiles::open(const std::string& folder, bool sync,
-                                                       const PosixCalls& calls) {
-  std::unique_ptr<ObjectFiles> files(new ObjectFiles(folder, sync, calls));
+void ObjectFiles::set_root(FolderPtr root) {
+  const MutexLock lock(mutex_);
+  root_.swap(root);
+}
+
+Result<std::unique_ptr<ObjectFiles>> ObjectFiles::open(const std::string& folder, const PosixCalls& calls) {
+  std::unique_ptr<ObjectFiles> files(new ObjectFiles(folder, calls));
   if (const int failed = calls.make_folder(AT_FDCWD, folder); failed != 0 && failed != EEXIST)
     return refused(folder, "to make it", failed);
-  const SystemResult<int> root = calls.open(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0);
-  if (!root) return refused(folder, "to open it", root.error());
-  {
-    const MutexLock lock(files->mutex_);
-    files->root_ = std::make_shared<const Folder>(*root, calls);
-  }
-  if (const int failed = check_marker(calls, *root, true); failed != 0)
+  const SystemResult<int> opened = calls.open(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0);
+  if (!opened) return refused(folder, "to open it", opened.error());
+  auto root = std::make_shared<Folder>(*opened, calls);
+  if (const int failed = check_marker(calls, *opened, true); failed != 0)
     return refused(folder, "its mark", failed);
-  TIERCEL_RETURN_IF_ERROR(files->claim_place());
+  TIERCEL_RETURN_IF_ERROR(files->claim_place(*root));
+  files->set_root(std::move(root));
   return files;
 }
 
 void ObjectFiles::reopen() {
-  const SystemResult<int> root = calls_.open(AT_FDCWD, path_, O_RDONLY | O_DIRECTORY, 0);
-  if (!root) return;
-  auto folder = std::make_shared<const Folder>(*root, calls_);
+  const SystemResult<int> opened = calls_.open(AT_FDCWD, path_, O_RDONLY | O_DIRECTORY, 0);
+  if (!opened) return;
+  auto root = std::make_shared<Folder>(*opened, calls_);
   // Where nothing is mounted now the mark is missing, too: the disk below must not be filled instead.
-  if (check_marker(calls_, *root, false) != 0) return;
-  const MutexLock lock(mutex_);
-  root_ = std::move(folder);
+  if (check_marker(calls_, *opened, false) != 0) return;
+  // Another place, also where it is the same folder, which nobody can tell. Without one it is still good to
+  // read from.
+  static_cast<void>(claim_place(*root));
+  set_root(std::move(root));
 }
 
 // A place of its own for files that are not whole yet, so that what a killed process leaves has a known name.
 // Places are taken from 0 on; those that nobody has any more are cleaned on the way.
-Result<void> ObjectFiles::claim_place() {
-  const auto root = this->root();
-  if (const int failed = calls_.make_folder(root->fd, "writing"); failed != 0 && failed != EEXIST)
+Result<void> ObjectFiles::claim_place(Folder& folder) const {
+  if (const int failed = calls_.make_folder(folder.fd, "writing"); failed != 0 && failed != EEXIST)
     return refused(path_, "the folder 'writing'", failed);
   for (unsigned place = 0; place < kPlacesMax; ++place) {
     int lock = -1;
-    const bool ours = clean_place(place, place_lock_ < 0 ? O_RDWR | O_CREAT : O_RDWR, lock);
-    if (ours && place_lock_ < 0) {
-      place_ = fmt::format("writing/w{}", place);
-      place_lock_ = lock;
+    const bool ours = clean_place(folder, place, folder.lock < 0 ? O_RDWR | O_CREAT : O_RDWR, lock);
+    if (ours && folder.lock < 0) {
+      folder.place = fmt::format("writing/w{}", place);
+      folder.lock = lock;
     } else if (lock >= 0) {
       calls_.close(lock);
-    } else if (place_lock_ >= 0) {
+    } else if (folder.lock >= 0) {
       return {};  // beyond the last one
     }
   }
-  if (place_lock_ >= 0) return {};
+  if (folder.lock >= 0) return {};
   return refused(
       path_, fmt::format("a place in 'writing' (all {} are locked, or it has no locks)", kPlacesMax), EBUSY);
 }
 
 // True: it was nobody's, is locked now and has nothing in it.
-bool ObjectFiles::clean_place(unsigned place, int flags, int& lock) const {
-  const auto root = this->root();
+bool ObjectFiles::clean_place(const Folder& folder, unsigned place, int flags, int& lock) const {
   const std::string path = fmt::format("writing/w{}", place);
-  const SystemResult<int> file = calls_.open(root->fd, path + ".lock", flags, kFileMode);
+  const SystemResult<int> file = calls_.open(folder.fd, path + ".lock", flags, kFileMode);
   if (!file) return false;
   lock = *file;
   if (calls_.lock(lock) != 0) return false;
   for (unsigned thread = 0; thread < kObjectThreadsMax; ++thread)
-    calls_.remove(root->fd, fmt::format("{}.{}", path, thread));
+    calls_.remove(folder.fd, fmt::format("{}.{}", path, thread));
   return true;
 }
 
@@ -249,10 +255,11 @@ Result<ObjectTrailer> ObjectFiles::trailer_of(const File& file, const std::strin
 }
 
 // Whether there is a whole one. What is damaged is removed; `failure` 0: it is absent.
-bool ObjectFiles::there(const std::string& name, std::uint64_t& bytes, int& failure) const {
+bool ObjectFiles::there(const FolderPtr& root, const std::string& name, std::uint64_t& bytes,
+                        int& failure) const {
   const std::string path = object_path(name);
   File file;
-  failure = file.open(root(), path, O_RDONLY);
+  failure = file.open(root, path, O_RDONLY);
   if (failure == ENOENT) failure = 0;
   if (file.fd < 0) return false;
   const Result<ObjectTrailer> trailer = trailer_of(file, name, failure);
@@ -264,7 +271,7 @@ bool ObjectFiles::there(const std::string& name, std::uint64_t& bytes, int& fail
 RemoteResult ObjectFiles::exists(const std::string& name) const {
   std::uint64_t bytes = 0;
   int failure = 0;
-  if (there(name, bytes, failure)) return {RemoteOutcome::kOk, bytes};
+  if (there(root(), name, bytes, failure)) return {RemoteOutcome::kOk, bytes};
   return {failure == 0 ? RemoteOutcome::kAbsent : outcome_of(failure), 0};
 }
 
@@ -294,19 +301,24 @@ RemoteResult ObjectFiles::get(const std::string& name, std::uint64_t bytes, Obje
 
 // ---- Writing ----
 
-int ObjectFiles::create(const std::string& path, const std::string& name, bool unnamed, File& file) const {
+int ObjectFiles::make_in(const Folder& root, const std::string& folder) const {
+  const int failed = calls_.make_folder(root.fd, folder);
+  if (failed == ENOENT) return ESTALE;  // the one above it was removed; there may be another of its name
+  return failed == EEXIST ? 0 : failed;
+}
+
+int ObjectFiles::create(const FolderPtr& root, const std::string& path, const std::string& name, bool unnamed,
+                        File& file) const {
   const std::string folder = object_path(name).substr(0, 2);
   if (!unnamed) {
-    const auto root = this->root();
     calls_.remove(root->fd, path);  // of an attempt of this thread that could not be removed then
-    const int made = calls_.make_folder(root->fd, folder);
-    if (made != 0 && made != EEXIST) return made;
+    if (const int failed = make_in(*root, folder); failed != 0) return failed;
     return file.open(root, path, O_WRONLY | O_CREAT | O_EXCL);
   }
-  int failed = file.open(root(), folder, O_WRONLY | O_TMPFILE);
+  int failed = file.open(root, folder, O_WRONLY | O_TMPFILE);
   if (failed != ENOENT) return failed;
-  failed = calls_.make_folder(file.folder->fd, folder);
-  return failed != 0 && failed != EEXIST ? failed : file.open(file.folder, folder, O_WRONLY | O_TMPFILE);
+  failed = make_in(*root, folder);
+  return failed != 0 ? failed : file.open(root, folder, O_WRONLY | O_TMPFILE);
 }
 
 int ObjectFiles::fill(const File& file, const std::string& name, std::uint64_t bytes, ObjectMemory& memory,
@@ -318,9 +330,7 @@ int ObjectFiles::fill(const File& file, const std::string& name, std::uint64_t b
     if (const int failed = calls_.write(file.fd, at, part); failed != 0) return failed;
     at += part.size();
   }
-  if (const int failed = calls_.write(file.fd, bytes, encode_object_trailer({bytes, crc}, name)); failed != 0)
-    return failed;
-  return sync_ ? calls_.sync(file.fd) : 0;
+  return calls_.write(file.fd, bytes, encode_object_trailer({bytes, crc}, name));
 }
 
 int ObjectFiles::publish(const File& file, const std::string& temporary, const std::string& name,
@@ -334,7 +344,7 @@ int ObjectFiles::publish(const File& file, const std::string& temporary, const s
   int failed = link();
   if (failed == EEXIST) {  // somebody was faster, or it is damaged and has just been removed
     std::uint64_t bytes = 0;
-    if (there(name, bytes, failed)) return 0;
+    if (there(file.folder, name, bytes, failed)) return 0;
     if (failed == 0) failed = link();
     if (failed == EEXIST) failed = 0;  // faster again
   }
@@ -345,15 +355,16 @@ int ObjectFiles::publish(const File& file, const std::string& temporary, const s
 
 RemoteOutcome ObjectFiles::put(const std::string& name, std::uint64_t bytes, bool replace,
                                ObjectMemory& memory, MutableByteView buffer, unsigned thread) const {
+  const FolderPtr root = this->root();  // one for all of it: reopen() may find another meanwhile
   std::uint64_t present = 0;
   int failed = 0;
-  if (!replace && there(name, present, failed)) return RemoteOutcome::kOk;
+  if (!replace && there(root, name, present, failed)) return RemoteOutcome::kOk;
   if (failed != 0) return outcome_of(failed);
-  const std::string temporary = fmt::format("{}.{}", place_, thread);
+  const std::string temporary = fmt::format("{}.{}", root->place, thread);
   // No file without a name can replace another: those have one until they are whole.
   if (!replace && unnamed_files_) {
     File file;
-    failed = create(temporary, name, true, file);
+    failed = create(root, temporary, name, true, file);
     if (failed == 0) {
       failed = fill(file, name, bytes, memory, buffer);
       if (failed != 0) return failed == ENOENT ? RemoteOutcome::kFailed : outcome_of(failed);
@@ -362,8 +373,9 @@ RemoteOutcome ObjectFiles::put(const std::string& name, std::uint64_t bytes, boo
     if (!no_unnamed(failed)) return outcome_of(failed);
     unnamed_files_ = false;
   }
+  if (root->place.empty()) return RemoteOutcome::kDown;  // as after every such end, one is asked for
   File file;
-  failed = create(temporary, name, false, file);
+  failed = create(root, temporary, name, false, file);
   if (failed == 0) failed = fill(file, name, bytes, memory, buffer);
   if (failed == 0) failed = publish(file, temporary, name, false, replace);
   if (file.fd >= 0) calls_.remove(file.folder->fd, temporary);

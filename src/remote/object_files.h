@@ -50,8 +50,7 @@ class ObjectMemory {
 class ObjectFiles final {
  public:
   // Errors: as PosixStore::open().
-  static Result<std::unique_ptr<ObjectFiles>> open(const std::string& folder, bool sync,
-                                                   const PosixCalls& calls);
+  static Result<std::unique_ptr<ObjectFiles>> open(const std::string& folder, const PosixCalls& calls);
   ~ObjectFiles();
   ObjectFiles(const ObjectFiles&) = delete;
   ObjectFiles& operator=(const ObjectFiles&) = delete;
@@ -63,32 +62,34 @@ class ObjectFiles final {
   RemoteOutcome put(const std::string& name, std::uint64_t bytes, bool replace, ObjectMemory& memory,
                     MutableByteView buffer, unsigned thread) const;
   RemoteOutcome remove(const std::string& name) const;
-  // After an operation ended kDown: the folder may have been mounted anew.
+  // After an operation ended kDown: the folder may have been mounted or made anew, and a place in the old one
+  // is none in it.
   void reopen();
 
  private:
   struct Folder;
   struct File;
-  ObjectFiles(std::string folder, bool sync, const PosixCalls& calls);
-  std::shared_ptr<const Folder> root() const;
-  Result<void> claim_place();
-  bool clean_place(unsigned place, int flags, int& lock) const;
+  using FolderPtr = std::shared_ptr<const Folder>;
+  ObjectFiles(std::string folder, const PosixCalls& calls);
+  FolderPtr root() const;
+  void set_root(FolderPtr root);
+  Result<void> claim_place(Folder& folder) const;
+  bool clean_place(const Folder& folder, unsigned place, int flags, int& lock) const;
   Result<ObjectTrailer> trailer_of(const File& file, const std::string& name, int& failure) const;
-  bool there(const std::string& name, std::uint64_t& bytes, int& failure) const;
-  int create(const std::string& path, const std::string& name, bool unnamed, File& file) const;
+  bool there(const FolderPtr& root, const std::string& name, std::uint64_t& bytes, int& failure) const;
+  int make_in(const Folder& root, const std::string& folder) const;
+  int create(const FolderPtr& root, const std::string& path, const std::string& name, bool unnamed,
+             File& file) const;
   int fill(const File& file, const std::string& name, std::uint64_t bytes, ObjectMemory& memory,
            MutableByteView buffer) const;
   int publish(const File& file, const std::string& temporary, const std::string& name, bool unnamed,
               bool replace) const;
 
   const std::string path_;
-  const bool sync_;
   const PosixCalls& calls_;
-  std::string place_;  // "writing/w3"
-  int place_lock_ = -1;
   mutable std::atomic<bool> unnamed_files_{true};  // the file system has them, as far as is known
   mutable Mutex mutex_;
-  std::shared_ptr<const Folder> root_ TIERCEL_GUARDED_BY(mutex_);
+  FolderPtr root_ TIERCEL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tiercel

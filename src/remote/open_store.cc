@@ -68,21 +68,24 @@ Json value_of(const std::string& text) {
 }
 
 tl::unexpected<Status> wrong(std::string_view url, std::string_view what) {
-  return error(Code::kInvalidArgument, fmt::format("remote \"{}\": {}", url, what));
+  return error(Code::kInvalidArgument, fmt::format("remote \"{}\": {}", printable_address(url), what));
 }
 
 Result<Json> options_of(const StoreAddress& address, std::string_view query) {
   Json options = Json::parse(address.config, nullptr, false);
   if (options.is_discarded() || !options.is_object())
     return wrong(address.url, "its configuration: wanted one JSON object, got something else");
-  while (!query.empty()) {
+  for (int number = 1; !query.empty(); ++number) {
     const std::string_view pair = query.substr(0, query.find('&'));
     query.remove_prefix(std::min(query.size(), pair.size() + 1));
     const std::size_t equals = pair.find('=');
     const auto name = decoded(pair.substr(0, equals));
     const auto value = decoded(equals == std::string_view::npos ? "" : pair.substr(equals + 1));
+    // By its number: it may be the rest of a password that has a & in it.
     if (equals == std::string_view::npos || !name || name->empty() || !value)
-      return wrong(address.url, fmt::format("behind the ?: wanted NAME=VALUE, got \"{}\"", pair));
+      return wrong(address.url, fmt::format("option {} behind the ?: wanted NAME=VALUE (% and & in them as "
+                                            "%25 and %26), got something else",
+                                            number));
     options[*name] = value_of(*value);
   }
   return options;
@@ -96,7 +99,7 @@ Result<std::string> connectors_folder(const StoreAddress& address, const StoreSu
     if (!program.empty() && around.exists(program + place + "/tiercel_connector")) return program + place;
   return error(Code::kNotFound,
                fmt::format("remote \"{}\": no connectors beside {}; set TIERCEL_CONNECTORS to their folder",
-                           address.url, program.empty() ? "this program" : program));
+                           printable_address(address.url), program.empty() ? "this program" : program));
 }
 
 std::string python_for(const StoreAddress& address, const StoreSurroundings& around,
@@ -111,11 +114,18 @@ std::string python_for(const StoreAddress& address, const StoreSurroundings& aro
 
 std::string printable_address(std::string_view url) {
   const std::string_view shown = url.substr(0, url.find('?'));
-  const std::size_t slashes = shown.find("//");
+  const std::size_t colon = shown.find(':');
+  const std::string_view scheme = shown.substr(0, colon);
+  if (scheme == "posix" || scheme == "program") return std::string(shown);  // an @ in a path is one
+  // Also where // or the scheme was forgotten: that is when it is shown.
+  std::size_t host = shown.find("//");
+  host = host != std::string_view::npos ? host + 2 : colon != std::string_view::npos ? colon + 1 : 0;
+  // A password with a ? in it, or an option with a password: which of them nobody knows.
+  if (url.find('@', shown.size()) != std::string_view::npos)
+    return std::string(shown.substr(0, host)) + "...";
   const std::size_t at = shown.rfind('@');
-  if (slashes == std::string_view::npos || at == std::string_view::npos || at < slashes)
-    return std::string(shown);
-  return std::string(shown.substr(0, slashes + 2)) + std::string(shown.substr(at + 1));
+  if (at == std::string_view::npos) return std::string(shown);
+  return std::string(shown.substr(0, std::min(host, at))) + std::string(shown.substr(at + 1));
 }
 
 Result<StorePlan> plan_store(const StoreAddress& address, const StoreSurroundings& around) {
@@ -155,7 +165,7 @@ Result<StorePlan> plan_store(const StoreAddress& address, const StoreSurrounding
       return error(Code::kNotFound,
                    fmt::format("remote \"{}\": no connector at {}; TIERCEL_CONNECTORS or the "
                                "option says where they are",
-                               url, connector));
+                               printable_address(url), connector));
     plan.argv = {python_for(address, around, folder), connector};
     plan.config = options.dump();
     return plan;

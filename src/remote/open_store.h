@@ -53,7 +53,7 @@ Result<StorePlan> plan_store(const StoreAddress& address, const StoreSurrounding
 // In the surroundings of this process.
 Result<StorePlan> plan_store(const StoreAddress& address);
 
-// Without user and password, for people and logs.
+// Without user, password and options, for people and logs; also of an address that makes no sense.
 std::string printable_address(std::string_view url);
 
 // Opens it. A connector is started, and not ready yet: health() says when it is. Errors: as plan_store, and

@@ -88,6 +88,41 @@ TEST(OpenStore, NoPasswordIsShown) {
   EXPECT_EQ(printable_address("posix:/a@b"), "posix:/a@b");
 }
 
+// Every way in which an address is refused, with a password wherever one may stand.
+TEST(OpenStore, NoErrorTellsAPassword) {
+  Around nowhere, half;
+  nowhere.files.clear();
+  half.files = {"bin/../../../connectors/tiercel_connector"};
+  const std::string addresses[] = {"valkey://u:secret@h:1",
+                                   "valkey://:secret@h:1",
+                                   "valkey://u:s@secret@h:1",
+                                   "valkey://u:s?secret@h:1",
+                                   "valkey://u:s//secret@h:1",
+                                   "valkey:u:secret@h:1",
+                                   "valkey:/u:secret@h:1",
+                                   "ftp://u:secret@h:1",
+                                   "u:secret@h:1",
+                                   ":secret@h:1",
+                                   "//u:secret@h:1",
+                                   "valkey://h:1?password=secret",
+                                   "valkey://h:1?password=s@secret",
+                                   "valkey://h:1?password=s&secret",
+                                   "valkey://h:1?password=secret%zz",
+                                   "posix:/a?password=secret",
+                                   "memory:?a&password=secret",
+                                   "program:?password=secret"};
+  for (const std::string& url : addresses) {
+    EXPECT_EQ(printable_address(url).find("secret"), std::string::npos) << url;
+    for (const auto& [around, config] :
+         {std::pair{Around{}, "{}"}, {nowhere, "{}"}, {half, "{}"}, {half, "no"}})
+      EXPECT_EQ(refusal(url, around, config).find("secret"), std::string::npos)
+          << url << ": " << refusal(url, around, config);
+    EXPECT_NE(refusal(url, url.starts_with("valkey://") ? nowhere : Around{}), "") << url;
+  }
+  EXPECT_THAT(refusal("valkey://u:secret@h:1", nowhere), HasSubstr("\"valkey://h:1\": no connectors"));
+  EXPECT_THAT(refusal("valkey://u:secret@h:1", half), HasSubstr("\"valkey://h:1\": no connector at"));
+}
+
 TEST(OpenStore, WhatMakesNoSenseIsNamed) {
   for (const char* url : {"", "mooncake", ":x", "ftp://h:1"})
     EXPECT_THAT(refusal(url), HasSubstr("wanted posix:FOLDER")) << url;

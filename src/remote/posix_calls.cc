@@ -61,7 +61,6 @@ int LinuxPosixCalls::write(int fd, std::uint64_t offset, ByteView from) const {
   return 0;
 }
 
-int LinuxPosixCalls::sync(int fd) const { return errno_of(::fdatasync(fd)); }
 
 int LinuxPosixCalls::link_unnamed(int fd, int folder, const std::string& path) const {
   const std::string unnamed = fmt::format("/proc/self/fd/{}", fd);

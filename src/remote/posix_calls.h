@@ -23,7 +23,6 @@ class PosixCalls {
   // All of it, in as many calls as that takes; fewer bytes: the file ends there.
   virtual SystemResult<std::uint64_t> read(int fd, std::uint64_t offset, MutableByteView to) const = 0;
   virtual int write(int fd, std::uint64_t offset, ByteView from) const = 0;
-  virtual int sync(int fd) const = 0;
   // Gives a file without a name (O_TMPFILE) this one; EEXIST where it is taken.
   virtual int link_unnamed(int fd, int folder, const std::string& path) const = 0;
   virtual int link(int folder, const std::string& from, const std::string& to) const = 0;
@@ -41,7 +40,6 @@ class LinuxPosixCalls : public PosixCalls {
   SystemResult<std::uint64_t> size(int fd) const override;
   SystemResult<std::uint64_t> read(int fd, std::uint64_t offset, MutableByteView to) const override;
   int write(int fd, std::uint64_t offset, ByteView from) const override;
-  int sync(int fd) const override;
   int link_unnamed(int fd, int folder, const std::string& path) const override;
   int link(int folder, const std::string& from, const std::string& to) const override;
   int rename(int folder, const std::string& from, const std::string& to) const override;

@@ -12,9 +12,9 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "base/crc32c.h"
+#include "os/fd.h"
 #include "os/thread_annotations.h"
 #include "remote/connector_message.h"
 #include "remote/object_files.h"
@@ -55,7 +55,7 @@ struct PosixStore::Shared {
 
   mutable Mutex mutex;
   std::condition_variable_any work, gone_one;
-  int end_event = -1;  // readable while `ended`
+  Fd end_event;  // readable while `ended`
   std::deque<Job> jobs TIERCEL_GUARDED_BY(mutex);
   std::map<std::uint64_t, std::shared_ptr<Batch>> batches TIERCEL_GUARDED_BY(mutex);
   std::vector<std::shared_ptr<Batch>> busy_with TIERCEL_GUARDED_BY(mutex);  // by thread
@@ -64,12 +64,6 @@ struct PosixStore::Shared {
   bool ended TIERCEL_GUARDED_BY(mutex) = false;  // of some batch, not drained yet
   std::vector<std::thread> threads;              // the store's own
 
-  Shared() = default;
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  ~Shared() {
-    if (end_event >= 0) ::close(end_event);
-  }
   bool take(unsigned thread, Job& job) TIERCEL_EXCLUDES(mutex);
   void record(Batch& batch, std::size_t item, const RemoteResult& result) TIERCEL_EXCLUDES(mutex);
   void run(unsigned thread);
@@ -130,15 +124,16 @@ class ItemMemory final : public ObjectMemory {
 
 // Which items have to be done in a row: those of one name, where one changes what the next finds.
 std::vector<std::vector<std::size_t>> in_rows(const RemoteBatch& batch) {
-  const bool changes = batch.verb != RemoteVerb::kExists && batch.verb != RemoteVerb::kGet;
   std::vector<std::vector<std::size_t>> rows;
+  if (batch.verb == RemoteVerb::kExists || batch.verb == RemoteVerb::kGet) {
+    for (std::size_t i = 0; i < batch.items.size(); ++i) rows.push_back({i});
+    return rows;
+  }
   std::map<std::string_view, std::size_t> row_of;
   for (std::size_t i = 0; i < batch.items.size(); ++i) {
     const auto [found, fresh] = row_of.try_emplace(batch.items[i].name, rows.size());
-    if (fresh || !changes)
-      rows.push_back({i});
-    else
-      rows[found->second].push_back(i);
+    if (fresh) rows.emplace_back();
+    rows[found->second].push_back(i);
   }
   return rows;
 }
@@ -163,13 +158,15 @@ bool PosixStore::Shared::take(unsigned thread, Job& job) {
 }
 
 void PosixStore::Shared::record(Batch& batch, std::size_t item, const RemoteResult& result) {
+  // Its memory was wanted no more, so finish() is about to say how it ended: cancelled, or late.
+  if (result.outcome == RemoteOutcome::kCancelled) return;
   const MutexLock lock(mutex);
   if (batch.ended) return;
   batch.results[item] = result;
   batch.done[item] = true;
   if (--batch.left > 0) return;
   ended = true;
-  ::eventfd_write(end_event, 1);
+  ::eventfd_write(end_event.get(), 1);
 }
 
 RemoteResult PosixStore::Shared::one(Batch& batch, std::size_t index, MutableByteView buffer,
@@ -225,11 +222,11 @@ Result<std::unique_ptr<PosixStore>> PosixStore::open(const PosixStoreOptions& op
             options.folder, kObjectThreadsMax, options.threads, options.exchange_bytes, options.batches_max));
   const auto shared = std::make_shared<Shared>();
   shared->clock = &clock;
-  shared->end_event = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (shared->end_event < 0)
+  shared->end_event = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (shared->end_event.get() < 0)
     return error(Code::kResourceExhausted,
                  fmt::format("posix store '{}': no descriptor left; look at ulimit -n", options.folder));
-  TIERCEL_ASSIGN_OR_RETURN(shared->files, ObjectFiles::open(options.folder, options.sync, calls));
+  TIERCEL_ASSIGN_OR_RETURN(shared->files, ObjectFiles::open(options.folder, calls));
   TIERCEL_ASSIGN_OR_RETURN(
       shared->exchange,
       Mapping::open(
@@ -333,7 +330,7 @@ std::vector<RemoteEvent> PosixStore::drain() {
     const MutexLock lock(shared_->mutex);
     shared_->ended = false;
     eventfd_t before = 0;
-    ::eventfd_read(shared_->end_event, &before);
+    ::eventfd_read(shared_->end_event.get(), &before);
     for (const auto& [id, batch] : shared_->batches)
       if (batch->left == 0 || now >= batch->request.deadline) over.emplace_back(id, batch);
   }
@@ -344,13 +341,13 @@ std::vector<RemoteEvent> PosixStore::drain() {
 void PosixStore::wait(Duration at_most) {
   at_most = std::min(at_most, next_due() - clock_.now());
   if (at_most <= Duration(0)) return;
-  pollfd asked{shared_->end_event, POLLIN, 0};
+  pollfd asked{shared_->end_event.get(), POLLIN, 0};
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at_most);
   const timespec limit{static_cast<time_t>(seconds.count()), static_cast<long>((at_most - seconds).count())};
   ::ppoll(&asked, 1, &limit, nullptr);
 }
 
-int PosixStore::end_fd() const { return shared_->end_event; }
+int PosixStore::end_fd() const { return shared_->end_event.get(); }
 
 Time PosixStore::next_due() const {
   if (!events_.empty()) return clock_.now();

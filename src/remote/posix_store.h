@@ -4,7 +4,8 @@
 // ended for whatever reason is quiet, and its memory is never touched again.
 //
 // A file ends with a trailer (docs/format.md): length, checksums of bytes and name. What does not agree with
-// it is removed when it is met, and absent.
+// it is removed when it is met, and absent; so nothing is waited for to be on the device: a crash of the
+// machine that has the device may tear files, which is seen.
 //
 // Threads: as RemoteStore; workers of its own.
 #pragma once
@@ -28,10 +29,7 @@ struct PosixStoreOptions {
   unsigned threads = 4;
   std::uint64_t exchange_bytes = 64U << 20;
   std::size_t batches_max = 256;  // under way at once
-  // Each file is on the device before it can be found. Off: after a crash of the machine that has the device
-  // some files may be torn, which their trailer shows.
-  bool sync = false;
-  MutableByteView arena;  // region 1; outlives the store
+  MutableByteView arena;          // region 1; outlives the store
 };
 
 class PosixStore final : public RemoteStore {

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 
 #include <fcntl.h>
@@ -64,7 +65,7 @@ std::vector<std::byte> get(const ObjectFiles& store, const std::string& name, st
 }
 std::unique_ptr<ObjectFiles> open_files(const std::string& folder,
                                         const PosixCalls& calls = linux_posix_calls()) {
-  auto opened = ObjectFiles::open(folder, false, calls);
+  auto opened = ObjectFiles::open(folder, calls);
   EXPECT_TRUE(opened) << (opened ? "" : opened.error().to_string());
   return opened ? std::move(*opened) : nullptr;
 }
@@ -131,12 +132,12 @@ TEST(ObjectFiles, AFolderOfSomethingElseIsRefused) {
   open_files(top);
   EXPECT_TRUE(open_files(top));
   ASSERT_TRUE(flip_byte(top + "/tiercel-posix-store", 3));
-  const auto refused = ObjectFiles::open(top, false, linux_posix_calls());
+  const auto refused = ObjectFiles::open(top, linux_posix_calls());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
   files::resize_file(top + "/tiercel-posix-store", 0);  // its maker was killed
   EXPECT_TRUE(open_files(top));
-  EXPECT_EQ(ObjectFiles::open(folder.path() + "/no/such", false, linux_posix_calls()).error().code,
+  EXPECT_EQ(ObjectFiles::open(folder.path() + "/no/such", linux_posix_calls()).error().code,
             Code::kUnavailable);
 }
 
@@ -171,6 +172,63 @@ TEST(ObjectFiles, AFolderThatWasExchangedIsFoundAgainAndAnEmptyOneIsLeftAlone) {
   EXPECT_EQ(store->exists("a").outcome, RemoteOutcome::kAbsent);
   ASSERT_EQ(put(*store, "c", content(10)), RemoteOutcome::kOk);
   EXPECT_TRUE(files::exists(top + "/" + object_path("c")));
+}
+
+// While it is read from, `meanwhile` happens.
+class InterruptedMemory final : public ObjectMemory {
+ public:
+  InterruptedMemory(OwnMemory& of, std::function<void()> meanwhile)
+      : memory_(of), meanwhile_(std::move(meanwhile)) {}
+  bool copy_from(std::uint64_t offset, MutableByteView to, std::uint32_t& crc) override {
+    if (offset == 0) meanwhile_();
+    return memory_.copy_from(offset, to, crc);
+  }
+  bool copy_to(std::uint64_t, ByteView, std::uint32_t&) override { return false; }
+
+ private:
+  OwnMemory& memory_;
+  std::function<void()> meanwhile_;
+};
+
+// A place in the folder that was is none in the one that is: there it may be another store's.
+TEST(ObjectFiles, AFolderThatWasMadeAnewIsWrittenToInAPlaceOfItsOwn) {
+  const TestFolder folder;
+  const std::string top = folder.path() + "/store";
+  const auto bytes = content(1000);
+  const auto moved = open_files(top);
+  files::remove_all(top);
+  const auto there = open_files(top);  // has the place in it that the other one had in the old one
+  for (const bool replace : {false, true}) EXPECT_EQ(put(*moved, "a", bytes, replace), RemoteOutcome::kDown);
+  moved->reopen();
+  EXPECT_TRUE(files::exists(top + "/writing/w1.lock"));
+  OwnMemory own(bytes);
+  InterruptedMemory memory(own, [&] { ASSERT_EQ(put(*there, "b", bytes, true), RemoteOutcome::kOk); });
+  std::vector<std::byte> buffer(100);
+  EXPECT_EQ(moved->put("a", 1000, true, memory, buffer, 0), RemoteOutcome::kOk);
+  EXPECT_EQ(get(*there, "a", 1000), bytes);
+  EXPECT_EQ(get(*moved, "b", 1000), bytes);
+  EXPECT_EQ(strays(folder.path()), std::vector<std::string>());
+}
+
+// What is under way in a folder keeps its place there until it has ended.
+TEST(ObjectFiles, APlaceIsNobodyElsesWhileSomethingIsWrittenInIt) {
+  const TestFolder folder;
+  const std::string top = folder.path() + "/store";
+  const auto store = open_files(top);
+  const auto bytes = content(1000);
+  std::unique_ptr<ObjectFiles> other;
+  OwnMemory own(bytes);
+  InterruptedMemory memory(own, [&] {
+    store->reopen();
+    other = open_files(top);
+    ASSERT_EQ(put(*other, "b", bytes, true), RemoteOutcome::kOk);
+    ASSERT_EQ(put(*store, "c", bytes, true), RemoteOutcome::kOk);
+  });
+  std::vector<std::byte> buffer(100);
+  EXPECT_EQ(store->put("a", 1000, true, memory, buffer, 0), RemoteOutcome::kOk);
+  for (const char* name : {"a", "b", "c"}) EXPECT_EQ(get(*other, name, 1000), bytes) << name;
+  for (int i = 0; i < 10; ++i) store->reopen();
+  EXPECT_FALSE(files::exists(top + "/writing/w3.lock")) << "places that it has left are taken again";
 }
 
 // H05: a writer that is killed before each of its file calls, under the eyes of a reader; in every way that a
@@ -249,7 +307,6 @@ class ToughCalls final : public PosixCalls {
     if (failed != 0) calls_.write(fd, offset, from.first(from.size() / 2));  // a part of it all the same
     return failed != 0 ? failed : calls_.write(fd, offset, from);
   }
-  int sync(int fd) const override { return calls_.sync(fd); }
   int link_unnamed(int fd, int folder, const std::string& path) const override {
     const int failed = fails();
     return failed != 0 ? failed : calls_.link_unnamed(fd, folder, path);

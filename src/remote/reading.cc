@@ -21,6 +21,8 @@ using remote::RunName;
 namespace {
 
 constexpr std::size_t kObjectsMax = 1024;  // of one batch
+// More goes in several batches: while one is on its way, what the one before has brought is copied.
+constexpr std::uint64_t kOneBatch = 8ULL << 20;
 
 }  // namespace
 
@@ -77,7 +79,8 @@ std::size_t RemoteTier::State::pump_reads() {
 
 // The first that waits and can come gets its room; `bytes` grows by it. False: none can come now.
 bool RemoteTier::State::place_read(bool batch_empty, std::uint64_t& bytes) {
-  const std::uint64_t share = std::max<std::uint64_t>(read_window / options.reads_in_flight, 1);
+  const std::uint64_t share =
+      std::clamp<std::uint64_t>(read_window / options.reads_in_flight, 1, std::min(options.batch_bytes_max, kOneBatch));
   for (; !to_read.empty(); to_read.pop_front()) {
     ObjectRead& object = to_read.front();
     if (space_of(object.run.space).current != object.space) {
@@ -94,7 +97,7 @@ bool RemoteTier::State::place_read(bool batch_empty, std::uint64_t& bytes) {
     if (object.areas.empty()) return false;
     const std::uint64_t size = area_bytes(object.areas);
     const bool first = batch_empty && reading_bytes == 0;
-    const bool fills = !batch_empty && bytes + size > std::min(options.batch_bytes_max, share);
+    const bool fills = !batch_empty && bytes + size > share;
     if (!first && (fills || reading_bytes + bytes + size > read_window)) {
       give_back(object.areas);
       return false;
