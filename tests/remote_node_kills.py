@@ -53,9 +53,10 @@ class Sleeper:
 
 
 class Node:
-    def __init__(self, url):
+    def __init__(self, url, direct):
+        """`direct`: records move between its memory and the connector without a copy."""
         self.said = tempfile.TemporaryFile()
-        self.process = start_program([PROGRAM, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)
+        self.process = start_program([PROGRAM, url, *(["4096"] if direct else [])], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said)
         check(self.answer().get("open") == "1", url, "does not open")
 
     def answer(self):
@@ -83,23 +84,29 @@ class Node:
 
 
 class Pair:
-    """The first node stores prompts, the second one looks for each of them once: its memory has not got it. `matched`, `stored`: numbers of
-    the last prompts. `what`, everywhere: which trouble it is, for people."""
+    """The first node stores prompts, the second one looks for each of them once: its memory has not got it. `prompts`: numbers of those that
+    the store has taken and nobody has looked for. `what`, everywhere: which trouble it is, for people."""
 
-    def __init__(self, url):
-        self.first, self.second, self.matched, self.stored = Node(url), Node(url), 0, 0
+    def __init__(self, url, direct=(True, True)):
+        self.first, self.second = (Node(url, each) for each in direct)
+        self.direct, self.number, self.prompts = direct, 0, []
         self.store(60)
 
     def store(self, count):
-        """That many new prompts, and waits until the remote store has them, or is known to be down."""
+        """That many new prompts, each until the remote store has all of it: a Mooncake still places some with a lender that was killed."""
         for _ in range(count):
-            self.stored += 1
-            self.store_prompt(self.stored)
-        check(wait_for(self.writes_nothing), "is still being written:", self.first.status())
+            check(wait_for(self.store_prompt, HEAL_S), "the store takes nothing:", self.first.status())
 
-    def store_prompt(self, number):
-        got = self.first.ask("store", number, PAGES)
-        check(got.get("computed") == str(PAGES), "the first node does not take a prompt:", number, got)
+    def store_prompt(self):
+        """Whether the store has taken a new one."""
+        self.number += 1
+        before = int(self.first.status()["stored"])
+        got = self.first.ask("store", self.number, PAGES)
+        check(got.get("computed") == str(PAGES), "the first node does not take a prompt:", self.number, got)
+        check(wait_for(self.writes_nothing), "is still being written:", self.first.status())
+        taken = int(self.first.status()["stored"]) - before == PAGES + 1  # and the snapshot
+        self.prompts += [self.number] * taken
+        return taken
 
     def writes_nothing(self):
         status = self.first.status()
@@ -119,27 +126,25 @@ class Pair:
 
     def match(self, what, reasons):
         """The second node looks for the next prompt."""
-        self.matched += 1
-        return self.check_match(self.second.ask("load", self.matched, PAGES, DEADLINE_MS), what, reasons)
+        return self.check_match(self.second.ask("load", self.prompts.pop(0), PAGES, DEADLINE_MS), what, reasons)
 
     def trouble(self, what, act, reasons=frozenset(TROUBLE), misses=True):
         """`act` while a match is under way, then matches during the trouble."""
-        self.matched += 1
-        self.second.send("load", self.matched, PAGES, DEADLINE_MS)
+        self.second.send("load", self.prompts.pop(0), PAGES, DEADLINE_MS)
         act()
         self.check_match(self.second.answer(), what, reasons)
         seen = [self.match(what, reasons) for _ in range(4)]
         check(not misses or any(got["pages"] == "0" for got in seen), what, "nothing was missed: has it happened?", seen)
-        self.store_prompt(10_000 + self.matched)  # its node goes on, too
+        got = self.first.ask("store", 10_000 + self.number, PAGES)  # its node goes on, too
+        check(got.get("computed") == str(PAGES), what, "the first node takes no prompt:", got)
         return seen
 
     def heals(self, what):
         began = time.monotonic()
 
         def finds_a_new_prompt():
-            self.matched = self.stored
-            self.store(1)
-            return self.match(what, GONE)["from_store"] == str(PAGES)
+            self.prompts.clear()
+            return self.store_prompt() and self.match(what, GONE)["from_store"] == str(PAGES)
         healed = wait_for(finds_a_new_prompt, HEAL_S)
         check(healed, what, "does not heal:", self.first.status(), self.second.status())
         print(f"  {what}: well {time.monotonic() - began:.1f} s later", flush=True)
@@ -180,8 +185,9 @@ class Pair:
         self.heals(what)
 
     def ends(self):
-        self.first.close()
-        self.second.close()
+        for node, direct in ((self.first, self.direct[0]), (self.second, self.direct[1])):
+            check((node.status()["direct"] != "0") == direct, "bytes that moved without a copy", direct, node.status())
+            node.close()
 
 
 def kill(process):
@@ -242,7 +248,7 @@ def over_mooncake_without_metadata_server(python):
 def over_a_dummy_client(python):
     cluster = Cluster(python)
     client, address = cluster.start_client("128MB")
-    pair = Pair(url_of(cluster, client_server_address=address, bounce_bytes="32MiB", workers=2))
+    pair = Pair(url_of(cluster, client_server_address=address, bounce_bytes="32MiB", workers=2), direct=(False, True))
     pair.stopped("mooncake_client stopped", client)
     pair.connector("dummy client killed", signal.SIGKILL)
     pair.ends()
@@ -252,7 +258,7 @@ def over_a_dummy_client(python):
 
 def over_valkey(folder):
     server = Server(folder)
-    pair = Pair(f"valkey://127.0.0.1:{server.port}")
+    pair = Pair(f"valkey://127.0.0.1:{server.port}", direct=(True, False))
     pair.connector("connector killed", signal.SIGKILL)
     pair.connector("connector stopped", signal.SIGSTOP)
     pair.stopped("server stopped", server.process)

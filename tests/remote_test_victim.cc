@@ -41,7 +41,6 @@ class KillingCalls final : public PosixCalls {
   int write(int fd, std::uint64_t offset, ByteView from) const override {
     return count(), calls_.write(fd, offset, from);
   }
-  int sync(int) const override { return count(), 0; }  // a process is killed here, not a machine
   int link_unnamed(int fd, int folder, const std::string& path) const override {
     return count(), calls_.link_unnamed(fd, folder, path);
   }

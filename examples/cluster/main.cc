@@ -1,7 +1,7 @@
 // One machine of a cluster: a node over a remote store, which does what it is told line by line. cluster.py
 // runs two of them, and stops and kills what they depend on.
 //
-//   cluster_node URL
+//   cluster_node URL [DIRECT_BYTES]      records of so many bytes move without a copy
 //   > store PROMPT PAGES                 as if an engine had computed this prompt
 //   > load PROMPT PAGES [DEADLINE_MS]    finds it, wherever it is, loads it and compares every byte
 //   > status                             of the remote store, and what is under way
@@ -41,11 +41,15 @@ T must(tiercel::Result<T> result) {
   return *std::move(result);
 }
 
-tiercel::Node open_node(const std::string& url) {
+tiercel::Node open_node(const std::string& url, std::uint64_t direct_bytes) {
   auto remote = sized<tiercel_remote_options>();
   remote.url = url.c_str();
   remote.wait_ready_ms = 20'000;  // a server would not wait; here the first command is to find it ready
   auto options = sized<tiercel_node_options>();
+  if (direct_bytes != 0) {
+    remote.direct_bytes = direct_bytes;
+    options.memory_kind = TIERCEL_MEMORY_SHARED;  // which the connector can be given
+  }
   options.host_bytes = 64 << 20;
   options.client_share = 1;
   options.remote = &remote;
@@ -54,8 +58,8 @@ tiercel::Node open_node(const std::string& url) {
 
 class Machine {
  public:
-  explicit Machine(const std::string& url)
-      : node_(open_node(url)),
+  Machine(const std::string& url, std::uint64_t direct_bytes)
+      : node_(open_node(url, direct_bytes)),
         session_(must(node_.open_session())),
         form_(must(node_.open_form(must(tiercel::Spec::from_json(kModel)), tiercel::one_rank()))) {
     for (std::uint32_t cls = 0; cls < kClasses; ++cls) {
@@ -119,12 +123,12 @@ class Machine {
     std::printf(
         "ready=%u down=%u pid=%u starts=%llu kills=%llu exchange=%llu unquiet=%llu moving=%llu batches=%llu "
         "leased=%llu "
-        "in_flight=%llu stored=%llu why=%s\n",
+        "in_flight=%llu stored=%llu direct=%llu why=%s\n",
         remote.ready, remote.down, remote.pid, number(remote.starts), number(remote.kills),
         number(remote.exchange_used_bytes), number(remote.unquiet_bytes),
         number(remote.queued_bytes + remote.reading_bytes + remote.writing_bytes),
         number(remote.batches_in_flight), number(stats.leased_bytes), number(stats.in_flight_bytes),
-        number(remote.writes), remote.why_not[0] == '\0' ? "-" : remote.why_not);
+        number(remote.writes), number(remote.direct_bytes), remote.why_not[0] == '\0' ? "-" : remote.why_not);
   }
 
   void close() { must(node_.close()); }
@@ -189,12 +193,12 @@ class Machine {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
+  if (argc != 2 && argc != 3) {
     std::fprintf(stderr,
-                 "cluster_node URL; then lines: store PROMPT PAGES, load PROMPT PAGES [MS], status\n");
+                 "cluster_node URL [DIRECT_BYTES]; then lines: store PROMPT PAGES, load PROMPT PAGES [MS], status\n");
     return 2;
   }
-  Machine machine(argv[1]);
+  Machine machine(argv[1], argc == 3 ? std::strtoull(argv[2], nullptr, 10) : 0);
   std::printf("open=1\n");
   std::fflush(stdout);
   for (char line[256]; std::fgets(line, sizeof line, stdin) != nullptr;) {

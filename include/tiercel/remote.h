@@ -42,6 +42,10 @@ typedef struct tiercel_remote_options {
       connectors;     /* folder of our connectors; NULL: TIERCEL_CONNECTORS, or where they were installed */
   const char* python; /* that runs them; NULL: TIERCEL_CONNECTOR_PYTHON, or python3 */
   uint64_t exchange_bytes; /* memory shared with the store, beside host_bytes; 0: 64 MiB */
+  /* Records from so many bytes on move between host memory and a connector without a copy, so that its process
+   * reaches host memory, where that can be shared (TIERCEL_MEMORY_SHARED). 0: 1 MiB. UINT64_MAX: none, and it
+   * reaches nothing but its own exchange_bytes. */
+  uint64_t direct_bytes;
   uint64_t batch_bytes_max;
   uint64_t batch_deadline_ns;        /* of one batch: what is later is a miss; 0: 1 s */
   uint64_t object_bytes_max;         /* pages are gathered up to this; 0: 8 MiB */
@@ -68,6 +72,7 @@ typedef struct tiercel_remote_stats {
   /* reading and writing */
   uint64_t reads, read_bytes, reads_failed, objects_read, object_bytes_read;
   uint64_t writes, written_bytes, writes_failed, objects_written, object_bytes_written;
+  uint64_t direct_bytes;   /* of objects read and written: without a copy */
   uint64_t writes_refused; /* larger than the exchange takes */
   /* faults */
   uint64_t batches, batches_failed, batches_late, damaged_objects, trips;

@@ -133,7 +133,12 @@ Status Core::reopen_disk(const CoreDisk& wanted) {
 }
 
 Status Core::open_remote(const CoreRemote& wanted) {
-  auto store = open_store(wanted.address, clock_, children_);
+  StoreAddress address = wanted.address;
+  if (wanted.tier.direct_bytes != UINT64_MAX && arena_->mapping().fd() >= 0) {
+    const ArenaSection& extents = arena_->layout().extents;
+    address.arena = {arena_->mapping().fd(), extents.offset.value(), extents.bytes, arena_->bytes(extents).data()};
+  }
+  auto store = open_store(address, clock_, children_);
   if (!store) return store.error();
   store_ = std::move(*store);
   const Time until = later(clock_.now(), wanted.wait_ready);

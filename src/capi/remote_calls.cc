@@ -39,6 +39,7 @@ void copy_tier(const RemoteStats& stats, tiercel_remote_stats& out) {
   out.writes_failed = stats.writes_failed;
   out.objects_written = stats.objects_written;
   out.object_bytes_written = stats.object_bytes_written;
+  out.direct_bytes = stats.direct_bytes;
   out.batches = stats.batches;
   out.batches_failed = stats.batches_failed;
   out.batches_late = stats.batches_late;
@@ -77,6 +78,7 @@ Answer tiercel::capi::read_remote_options(const tiercel_remote_options* options,
   if (given.config != nullptr)
     TIERCEL_RETURN_UNLESS_OK(read_text("remote: config", given.config, remote.address.config));
   set(remote.address.exchange_bytes, given.exchange_bytes);
+  set(remote.tier.direct_bytes, given.direct_bytes);
   set(remote.tier.batch_bytes_max, given.batch_bytes_max);
   set(remote.tier.batch_deadline, given.batch_deadline_ns);
   set(remote.tier.runs.bytes_max, given.object_bytes_max);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -373,6 +374,17 @@ RemoteHealth ConnectorProcess::health() const {
     health.unquiet_bytes += batch.told ? batch.bytes : 0;
   }
   return health;
+}
+
+std::optional<RemotePiece> ConnectorProcess::reach(const std::byte* data, std::uint64_t length) const {
+  const ArenaGrant& arena = options_.arena;
+  // Of any pointers, also those of other memory.
+  const std::less<> before;
+  if (arena.fd < 0 || length == 0 || before(data, arena.data) || !before(data, arena.data + arena.bytes))
+    return std::nullopt;
+  const auto offset = static_cast<std::uint64_t>(data - arena.data);
+  if (length > arena.bytes - offset) return std::nullopt;
+  return RemotePiece{1, offset, length};
 }
 
 void ConnectorProcess::close(Duration at_most) {

@@ -57,6 +57,7 @@ class ConnectorProcess final : public RemoteStore {
   RemoteHealth health() const override;
   std::byte* exchange() override { return exchange_.data(); }
   std::uint64_t exchange_bytes() const override { return exchange_.data_bytes(); }
+  std::optional<RemotePiece> reach(const std::byte* data, std::uint64_t length) const override;
   void close(Duration at_most) override;
 
   // Asks for its own numbers, unless it is being asked already; the last answer, as JSON ("" before the

@@ -12,18 +12,13 @@
 #include "os/fd.h"
 #include "os/mapping.h"
 #include "remote/message_ring.h"
+#include "remote/remote_store.h"
 
 namespace tiercel {
 
 struct ExchangeOptions {
   std::uint64_t data_bytes = 64U << 20;
   std::uint64_t ring_bytes = 1U << 20;  // of each; a power of two, at least 4096
-};
-
-// What a connector is given of the arena: `bytes` of a shared mapping's fd, from `offset` on. No fd: nothing.
-struct ArenaGrant {
-  int fd = -1;
-  std::uint64_t offset = 0, bytes = 0;
 };
 
 // Where the parts lie, in the order of the header's fields; the same for both sides.

@@ -189,6 +189,7 @@ Result<std::unique_ptr<RemoteStore>> open_store(const StoreAddress& address, con
   options.argv = plan.argv;
   options.config = plan.config;
   options.exchange.data_bytes = address.exchange_bytes;
+  options.arena = address.arena;
   options.output = address.output;
   TIERCEL_ASSIGN_OR_RETURN(std::unique_ptr<RemoteStore> store,
                            ConnectorProcess::open(options, clock, processes));

@@ -29,7 +29,8 @@ struct StoreAddress {
   // tools/connectors.sh made, else python3.
   std::string python;
   std::uint64_t exchange_bytes = 64ULL << 20;
-  int output = -1;  // of a connector: where its own output goes; -1: our standard error
+  ArenaGrant arena;  // a connector may reach it; a folder is used by this process itself, which copies
+  int output = -1;   // of a connector: where its own output goes; -1: our standard error
 };
 
 // What an address means, without opening anything.

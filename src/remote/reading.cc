@@ -24,6 +24,21 @@ constexpr std::size_t kObjectsMax = 1024;  // of one batch
 // More goes in several batches: while one is on its way, what the one before has brought is copied.
 constexpr std::uint64_t kOneBatch = 8ULL << 20;
 
+bool wants(const ObjectRead& object, std::size_t entry, const remote::ObjectRecord& record) {
+  return object.page_of[entry] == record.page && object.entries[entry].second.name.cls == record.cls;
+}
+
+// The one who wants it.
+const RemoteEntry* owner_of(const ObjectRead& object, const remote::ObjectRecord& record) {
+  const RemoteEntry* owner = nullptr;
+  for (std::size_t i = 0; i < object.entries.size(); ++i) {
+    if (!wants(object, i, record)) continue;
+    if (owner != nullptr) return nullptr;  // several do: it is copied to each
+    owner = &object.entries[i].second;
+  }
+  return owner;
+}
+
 }  // namespace
 
 std::optional<RemoteReadId> RemoteTier::read(RemoteEntry into) {
@@ -87,19 +102,21 @@ bool RemoteTier::State::place_read(bool batch_empty, std::uint64_t& bytes) {
       end_read(object, remote::cleared_meanwhile());
       continue;
     }
-    object.areas = take_areas(object.run);
-    if (object.areas.empty() && batch_empty && exchange.used_bytes() == 0) {  // larger than all of it
+    const bool placed = place(
+        object.run, [&object](const remote::ObjectRecord& record) { return owner_of(object, record); },
+        object.place);
+    if (!placed && batch_empty && exchange.used_bytes() == 0) {  // larger than all of it
       end_read(object, Status{Code::kResourceExhausted,
                               fmt::format("remote: an object does not fit the exchange of {} bytes",
                                           exchange.size_bytes())});
       continue;
     }
-    if (object.areas.empty()) return false;
-    const std::uint64_t size = area_bytes(object.areas);
+    if (!placed) return false;
+    const std::uint64_t size = object.place.bytes;
     const bool first = batch_empty && reading_bytes == 0;
     const bool fills = !batch_empty && bytes + size > share;
     if (!first && (fills || reading_bytes + bytes + size > read_window)) {
-      give_back(object.areas);
+      give_back(object.place);
       return false;
     }
     bytes += size;
@@ -112,29 +129,31 @@ bool RemoteTier::State::start_reads(std::list<ObjectRead> objects) {
   std::vector<RemoteItem> items;
   std::vector<Area> areas;
   std::vector<std::list<ObjectRead>::iterator> all;
+  std::uint64_t bytes = 0;
+  bool direct = false;
   for (auto object = objects.begin(); object != objects.end(); ++object) {
     all.push_back(object);
-    add_items(object->run, object->space, object->areas, items);
-    areas.insert(areas.end(), object->areas.begin(), object->areas.end());
+    add_items(object->run, object->space, object->place, items, areas);
+    bytes += object->place.bytes;
+    direct |= object->place.direct_bytes != 0;
   }
-  const std::uint64_t bytes = area_bytes(areas);
   const Time since = now();
-  const bool started =
-      start(RemoteVerb::kGet, std::move(items), std::move(areas), [=, this](const auto& results) {
-        const bool late = std::any_of(results.begin(), results.end(), [](const RemoteResult& result) {
-          return result.outcome == RemoteOutcome::kLate;
-        });
-        reading_bytes -= bytes;
-        learn_speed(bytes, now() - since, late);
-        objects_read(all, results);
-      });
+  const auto ended = [=, this](const std::vector<RemoteResult>& results) {
+    const bool late = std::any_of(results.begin(), results.end(), [](const RemoteResult& result) {
+      return result.outcome == RemoteOutcome::kLate;
+    });
+    reading_bytes -= bytes;
+    learn_speed(bytes, now() - since, late);
+    objects_read(all, results);
+  };
+  const bool started = start(RemoteVerb::kGet, std::move(items), std::move(areas), ended, direct);
   if (started) {
     ++read_batches;
     reading_bytes += bytes;
     now_reading.splice(now_reading.end(), objects);
     return true;
   }
-  for (ObjectRead& object : objects) give_back(object.areas);
+  for (ObjectRead& object : objects) give_back(object.place);
   to_read.splice(to_read.begin(), objects);  // in their order, before the others
   return false;
 }
@@ -144,12 +163,12 @@ Status RemoteTier::State::check_object(const ObjectRead& object, std::span<const
   for (const RemoteResult& result : results)
     if (result.outcome != RemoteOutcome::kOk) return remote::outcome_status(result.outcome, "an object");
   std::optional<std::uint64_t> computation;
-  for (std::size_t shard = 0; shard < object.areas.size(); ++shard) {
-    const Area& area = object.areas[shard];
+  for (std::size_t shard = 0; shard < object.place.shards.size(); ++shard) {
+    const remote::ShardPlace& placed = object.place.shards[shard];
     const ShardId id(static_cast<std::uint16_t>(shard));
     const Result<std::uint64_t> got = remote::parse_object_header(
-        {exchange_at(area), remote::kObjectHeaderBytes},
-        {object.space, object.run.last, object.run.bundle, object.run.pages, id}, area.length);
+        {exchange_at(placed.area), remote::kObjectHeaderBytes},
+        {object.space, object.run.last, object.run.bundle, object.run.pages, id}, placed.bytes);
     if (!got) {
       if (TIERCEL_FAULT(remote_header_unchecked)) continue;
       return {Code::kDataCorrupt, got.error().message};
@@ -171,13 +190,14 @@ void RemoteTier::State::objects_read(std::vector<std::list<ObjectRead>::iterator
   if (quiet) keep_areas();
   std::size_t next = 0;
   for (const auto& object : objects) {
-    const std::size_t shards = object->areas.size();
+    const std::size_t shards = object->place.shards.size();
     Status status = check_object(*object, std::span(results).subspan(next, shards));
     if (status.ok() && !quiet) status = remote::outcome_status(RemoteOutcome::kLate, "an object");
     next += shards;
     if (status.ok()) {
       ++stats.objects_read;
-      stats.object_bytes_read += area_bytes(object->areas);
+      stats.object_bytes_read += object->place.bytes;
+      stats.direct_bytes += object->place.direct_bytes;
       copy_out(object);
       continue;
     }
@@ -186,7 +206,7 @@ void RemoteTier::State::objects_read(std::vector<std::list<ObjectRead>::iterator
       remove_run(object->run, object->space);
     }
     end_read(*object, status);
-    if (quiet) give_back(object->areas);
+    if (quiet) give_back(object->place);
     now_reading.erase(object);
   }
 }
@@ -195,21 +215,25 @@ void RemoteTier::State::copy_out(std::list<ObjectRead>::iterator object) {
   const remote::TierSpace& space = space_of(object->run.space);
   const Bundle& bundle = space.objects.bundles[object->run.bundle.value()];
   std::vector<remote::MemoryCopy> pieces;
-  for (std::size_t shard = 0; shard < object->areas.size(); ++shard) {
-    const ShardId id(static_cast<std::uint16_t>(shard));
-    std::byte* from = exchange_at(object->areas[shard]);
-    for (const remote::ObjectRecord& record :
-         remote::object_records(space.objects, bundle, object->run.pages, id))
+  for (std::size_t shard = 0; shard < object->place.shards.size(); ++shard) {
+    const remote::ShardPlace& placed = object->place.shards[shard];
+    std::byte* from = exchange_at(placed.area);
+    auto from_area = placed.from_area.begin();
+    for (const remote::ObjectRecord& record : remote::object_records(
+             space.objects, bundle, object->run.pages, ShardId(static_cast<std::uint16_t>(shard)))) {
+      const std::optional<std::uint64_t> at = *from_area++;
+      if (!at) continue;  // it stands where it is wanted
       for (std::size_t i = 0; i < object->entries.size(); ++i)
-        if (object->page_of[i] == record.page && object->entries[i].second.name.cls == record.cls)
-          remote::add_copies(from + record.offset, record.length, object->entries[i].second.shards[shard],
-                             true, pieces);
+        if (wants(*object, i, record))
+          remote::add_copies(from + *at, record.length, object->entries[i].second.shards[shard], true,
+                             pieces);
+    }
   }
   bool told_early = TIERCEL_FAULT(remote_read_told_early);
   if (told_early) end_read(*object, {});
   copy(std::move(pieces), [this, object, told_early] {
     if (!told_early) end_read(*object, {});
-    give_back(object->areas);
+    give_back(object->place);
     now_reading.erase(object);
   });
 }

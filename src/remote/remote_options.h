@@ -17,6 +17,9 @@ struct RemoteTierOptions {
   std::uint32_t reads_in_flight = 4;                  // batches
   std::uint32_t writes_in_flight = 2;                 // batches
   double write_share = 0.5;  // of the exchange: writes under way; reads may have all of it
+  // A record from so many bytes on moves between its place and the store without a copy, where the store
+  // reaches it: pieces cost a request each, and from here on less than the copy does.
+  std::uint64_t direct_bytes = 1ULL << 20;
   Duration gather_for = std::chrono::milliseconds(20);  // a page waits so long for the rest of its run
   std::uint32_t known_entries = 131072;                 // objects that are remembered as there, as absent
   Duration known_for = std::chrono::seconds(5);         // that an object is there

@@ -15,6 +15,7 @@ struct RemoteStats {
   std::uint64_t objects_read = 0, object_bytes_read = 0;           // whole objects
   std::uint64_t writes = 0, writes_failed = 0, written_bytes = 0;  // class-sets
   std::uint64_t objects_written = 0, object_bytes_written = 0;
+  std::uint64_t direct_bytes = 0;  // of objects read and written: that stood in nobody's exchange
   std::uint64_t batches = 0, batches_late = 0, batches_failed = 0;
   std::uint64_t damaged_objects = 0, removed_objects = 0;
   std::uint64_t mixed_objects = 0;  // of the damaged ones: their shards were not stored together

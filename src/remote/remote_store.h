@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,14 @@ struct RemotePiece {
   std::uint32_t region = 0;
   std::uint64_t offset = 0, length = 0;  // length is not 0
   friend bool operator==(const RemotePiece&, const RemotePiece&) = default;
+};
+
+// What a connector is given of the arena: `bytes` of a shared mapping's fd, from `offset` on, which this
+// process has at `data`. No fd: nothing.
+struct ArenaGrant {
+  int fd = -1;
+  std::uint64_t offset = 0, bytes = 0;
+  const std::byte* data = nullptr;
 };
 
 struct RemoteItem {
@@ -112,6 +121,11 @@ class RemoteStore {
   // Memory that batches may name: the bytes of region 0 for this process to fill and read.
   virtual std::byte* exchange() = 0;
   virtual std::uint64_t exchange_bytes() const = 0;
+  // The piece of region 1 that is this memory of the node; nothing: the store does not reach it.
+  virtual std::optional<RemotePiece> reach(const std::byte* data, std::uint64_t length) const {
+    static_cast<void>(data), static_cast<void>(length);
+    return std::nullopt;
+  }
   // Stops taking batches, ends those under way as cancelled, waits at most so long for quiet; afterwards
   // nothing touches any memory (a process is killed for that). Idempotent.
   virtual void close(Duration at_most) = 0;

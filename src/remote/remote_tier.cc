@@ -40,6 +40,7 @@ Status check_options(const RemoteTierOptions& options) {
   const std::uint32_t pages = options.runs.pages_max;
   if (pages == 0 || pages > remote::kRunPagesMax || (pages & (pages - 1)) != 0)
     return wrong("pages of an object", "a power of two up to 64", pages);
+  if (options.direct_bytes == 0) return wrong("bytes of a record that is not copied", "more than 0", 0);
   if (options.batch_bytes_max == 0) return wrong("bytes of a batch", "more than 0", 0);
   if (options.batch_deadline <= Duration{0})
     return wrong("deadline of a batch", "more than 0", options.batch_deadline.count());
@@ -128,7 +129,7 @@ std::uint64_t RemoteTier::State::random() {
 // ---- batches ----
 
 bool RemoteTier::State::start(RemoteVerb verb, std::vector<RemoteItem> items, std::vector<Area> areas,
-                              Then then) {
+                              Then then, bool direct) {
   if (closed) return false;
   RemoteBatch batch{verb, std::move(items), later(now(), options.batch_deadline)};
   Result<RemoteBatchId> id = store.submit(std::move(batch));
@@ -138,7 +139,7 @@ bool RemoteTier::State::start(RemoteVerb verb, std::vector<RemoteItem> items, st
     return false;
   }
   ++stats.batches;
-  batches.emplace(*id, Batch{std::move(then), std::move(areas)});
+  batches.emplace(*id, Batch{std::move(then), std::move(areas), direct});
   return true;
 }
 
@@ -150,15 +151,18 @@ std::size_t RemoteTier::State::take_ends() {
       end_batch(event);
       continue;
     }
-    const auto at = unquiet.find(event.batch);
-    if (at == unquiet.end()) continue;
-    for (const Area& area : at->second) {
-      stats.unquiet_bytes -= area.length;
-      exchange.give_back(area);
-    }
-    unquiet.erase(at);
+    if (auto batch = unquiet.extract(event.batch)) end_unquiet(std::move(batch.mapped()));
   }
   return done;
+}
+
+void RemoteTier::State::end_unquiet(Unquiet batch) {
+  ending_quiet = false;  // it came too late for anything that it did to count
+  if (batch.then) batch.then(batch.results);
+  for (const Area& area : batch.areas) {
+    stats.unquiet_bytes -= area.length;
+    exchange.give_back(area);
+  }
 }
 
 void RemoteTier::State::end_batch(const RemoteEvent& done) {
@@ -169,14 +173,20 @@ void RemoteTier::State::end_batch(const RemoteEvent& done) {
   judge(done.results);
   ending_quiet = done.quiet;
   areas_kept = false;
-  batch.then(done.results);
+  const bool waits = batch.direct && !done.quiet && !TIERCEL_FAULT(remote_direct_ends_before_quiet);
+  if (!waits) batch.then(done.results);
   if (areas_kept) return;
   if (done.quiet || TIERCEL_FAULT(remote_area_reused_before_quiet)) {
     for (const Area& area : batch.areas) exchange.give_back(area);
     return;
   }
   for (const Area& area : batch.areas) stats.unquiet_bytes += area.length;
-  unquiet.emplace(done.batch, std::move(batch.areas));
+  Unquiet left{std::move(batch.areas), {}, {}};
+  if (waits) {
+    left.then = std::move(batch.then);
+    left.results = done.results;
+  }
+  unquiet.emplace(done.batch, std::move(left));
 }
 
 // ---- the breaker ----
@@ -235,46 +245,10 @@ void RemoteTier::State::probe() {
   retry_wait = std::min(retry_wait * 2, options.retry_after_max);
 }
 
-// ---- the exchange ----
-
-std::vector<Area> RemoteTier::State::take_areas(const remote::RunName& run) {
-  const remote::TierSpace& space = space_of(run.space);
-  const remote::Bundle& bundle = space.objects.bundles[run.bundle.value()];
-  std::vector<Area> areas;
-  for (std::uint16_t shard = 0; shard < bundle.shards; ++shard) {
-    const auto area = exchange.take(remote::object_bytes(space.objects, bundle, run.pages, ShardId(shard)));
-    if (!area) {
-      give_back(areas);
-      return {};
-    }
-    areas.push_back(*area);
-  }
-  return areas;
-}
-
-void RemoteTier::State::give_back(std::vector<Area>& areas) {
-  for (const Area& area : areas) exchange.give_back(area);
-  areas.clear();
-}
-
-std::uint64_t RemoteTier::State::area_bytes(const std::vector<Area>& areas) {
-  std::uint64_t bytes = 0;
-  for (const Area& area : areas) bytes += area.length;
-  return bytes;
-}
-
-void RemoteTier::State::add_items(const remote::RunName& run, const remote::ObjectSpace& space,
-                                  const std::vector<Area>& areas, std::vector<RemoteItem>& items) const {
-  for (std::size_t shard = 0; shard < areas.size(); ++shard) {
-    const ShardId id(static_cast<std::uint16_t>(shard));
-    items.push_back({remote::object_name({space, run.last, run.bundle, run.pages, id}),
-                     {{0, areas[shard].offset, areas[shard].length}}});
-  }
-}
-
 // ---- copies ----
 
 void RemoteTier::State::copy(std::vector<remote::MemoryCopy> pieces, std::function<void()> then) {
+  if (pieces.empty()) return then();
   const std::uint64_t number = ++last_id;
   copies.emplace(number, std::move(then));
   executor.submit(std::make_unique<CopyTask>(std::move(pieces), number, copies_done));
@@ -413,6 +387,8 @@ void RemoteTier::close(Duration at_most) {
   s.lose_all_writes(why);
   s.store.close(std::max<Duration>(until - s.now(), std::chrono::milliseconds(1)));
   s.take_ends();
+  // The store is closed: whatever did not become quiet has nobody behind it who could be waited for.
+  for (auto& [id, batch] : std::exchange(s.unquiet, {})) s.end_unquiet(std::move(batch));
   s.take_copies();  // what is still being copied ends by poll()
 }
 

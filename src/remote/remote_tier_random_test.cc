@@ -21,6 +21,7 @@ TwinNature random_nature(Prng& prng) {
   if (prng.chance(0.5)) nature.sizes_unknown = 0.5;
   if (prng.chance(0.3)) nature.objects_bytes_max = 20000 + prng.below(100000);
   nature.tears_late = 0.5;
+  nature.reaches = prng.chance(0.5);
   return nature;
 }
 
@@ -44,7 +45,11 @@ void clear(TierNode& node, Prng& prng) {
     node.tier->clear_form(node.form->fingerprint);
 }
 
-void run(std::uint64_t seed, std::uint64_t& delivered) {
+struct Counted {
+  std::uint64_t delivered = 0, direct_bytes = 0;
+};
+
+void run(std::uint64_t seed, Counted& counted) {
   SCOPED_TRACE(seed);
   Prng prng(seed);
   TwinObjects objects;
@@ -55,9 +60,12 @@ void run(std::uint64_t seed, std::uint64_t& delivered) {
   model.window = prng.chance(0.5);
   model.index_keys = prng.chance(0.5);
   std::vector<std::unique_ptr<TierNode>> nodes;
-  for (std::uint64_t i = 0; i < 2; ++i)
-    nodes.push_back(std::make_unique<TierNode>(objects, clock, model, random_nature(prng),
-                                               RemoteTierOptions{}, seed * 2 + i));
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    RemoteTierOptions options;
+    options.direct_bytes = prng.chance(0.5) ? 1 : 80;  // all records; some
+    nodes.push_back(
+        std::make_unique<TierNode>(objects, clock, model, random_nature(prng), options, seed * 2 + i));
+  }
   for (int step = 0; step < 400; ++step) {
     const std::uint64_t own = prng.below(nodes.size());
     TierNode& node = *nodes[own];
@@ -115,14 +123,16 @@ void run(std::uint64_t seed, std::uint64_t& delivered) {
     EXPECT_EQ(node->tier->stats().queued_bytes, 0U);
     EXPECT_EQ(node->tier->stats().unquiet_bytes, 0U);
     for (const TierNode::Read& read : node->delivered) ASSERT_TRUE(allowed(read, *node, own, nodes));
-    delivered += node->delivered.size();
+    counted.delivered += node->delivered.size();
+    counted.direct_bytes += node->tier->stats().direct_bytes;
   }
 }
 
 TEST(RemoteTierRandom, EverythingEndsAndNothingWrongIsDelivered) {
-  std::uint64_t delivered = 0;
-  for (std::uint64_t seed = 1; seed <= 250 && !testing::Test::HasFailure(); ++seed) run(seed, delivered);
-  EXPECT_GT(delivered, 20000U);
+  Counted counted;
+  for (std::uint64_t seed = 1; seed <= 250 && !testing::Test::HasFailure(); ++seed) run(seed, counted);
+  EXPECT_GT(counted.delivered, 20000U);
+  EXPECT_GT(counted.direct_bytes, 1U << 20);
 }
 
 }  // namespace

@@ -240,6 +240,99 @@ TEST(RemoteTier, AHungStoreKeepsNobodyBeyondItsDeadlineAndItsMemoryStaysOutOfUse
   EXPECT_EQ(reader.tier->stats().exchange_used_bytes, 0U);
 }
 
+// Records of 64 bytes and more, in two pieces each: of keys and values directly, of index keys by copy.
+struct DirectBed : Bed {
+  DirectBed() {
+    nature.reaches = true;
+    options.direct_bytes = 50;
+  }
+  TwinNature nature;
+  RemoteTierOptions options;
+};
+
+TEST(RemoteTier, LargeRecordsMoveWithoutACopyAndWhoeverCopiesFindsTheSame) {
+  DirectBed bed;
+  const TierModel model{.tp = 2, .state = true, .index_keys = true};
+  TierNode writer(bed.objects, bed.clock, model, bed.nature, bed.options);
+  writer.settle();
+  const auto chain = tier_chain(19, 1);
+  writer.append_pages(chain, 0, 19);
+  writer.append(chain, 18, ClassId(1));
+  writer.settle();
+  EXPECT_EQ(writer.lost, 0U);
+  const std::uint64_t written = writer.tier->stats().object_bytes_written;
+  EXPECT_GT(writer.tier->stats().direct_bytes, written / 2);
+  EXPECT_LT(writer.tier->stats().direct_bytes, written);
+  for (const bool reaches : {false, true}) {
+    TwinNature nature = bed.nature;
+    nature.reaches = reaches;
+    TierNode reader(bed.objects, bed.clock, model, nature, bed.options, 2);
+    reader.look(chain);
+    reader.settle();
+    std::size_t asked = 0;
+    for (const Key& key : chain)
+      for (const ClassForm& cls : reader.form->classes) asked += reader.read(key, cls.id) ? 1 : 0;
+    // Two that want one record: it is copied to both.
+    asked += reader.read(chain[3], ClassId(0)) ? 1 : 0;
+    reader.settle();
+    EXPECT_GT(asked, 2 * 19U);
+    reader.expect_delivered(asked);
+    EXPECT_EQ(reader.tier->stats().direct_bytes != 0, reaches);
+    EXPECT_EQ(reader.tier->stats().exchange_used_bytes, 0U);
+  }
+}
+
+TEST(RemoteTier, ALateReadIntoARecordEndsOnlyWhenTheStoreHasLetGoOfIt) {
+  DirectBed bed;
+  TierNode writer(bed.objects, bed.clock, {});
+  writer.settle();
+  const auto chain = tier_chain(4, 1);
+  writer.append_pages(chain, 0, 4);
+  writer.settle();
+  bed.nature.tears_late = 1;
+  TierNode reader(bed.objects, bed.clock, {}, bed.nature, bed.options, 2);
+  reader.look(chain);
+  reader.settle();
+  reader.store.hang(true);
+  for (const Key& key : chain) EXPECT_TRUE(reader.read(key, kFull));
+  reader.poll();
+  bed.clock.advance(std::chrono::seconds(3));
+  reader.poll();
+  EXPECT_EQ(reader.reads.size(), 4U);  // late, and their memory may still be written to
+  EXPECT_EQ(reader.tier->stats().batches_late, 1U);
+  EXPECT_GT(reader.tier->stats().unquiet_bytes, 0U);
+  reader.store.hang(false);
+  reader.poll();
+  EXPECT_TRUE(reader.reads.empty());
+  EXPECT_TRUE(reader.delivered.empty());
+  EXPECT_EQ((reader.read_status[{chain[0], kFull}].code), Code::kDeadlineExceeded);
+  EXPECT_EQ(reader.tier->stats().unquiet_bytes, 0U);
+  EXPECT_EQ(reader.tier->stats().exchange_used_bytes, 0U);
+  for (const Key& key : chain) EXPECT_TRUE(reader.read(key, kFull));
+  reader.settle();
+  reader.expect_delivered(4);
+}
+
+TEST(RemoteTier, ALateWriteHoldsItsRecordsUntilItIsQuietOrTheStoreIsClosed) {
+  DirectBed bed;
+  TierNode node(bed.objects, bed.clock, {}, bed.nature, bed.options);
+  node.settle();
+  const auto chain = tier_chain(4, 1);
+  node.append_pages(chain, 0, 2);
+  node.tier->flush_soon();
+  node.poll();
+  node.settle(std::chrono::microseconds(1));
+  node.store.hang(true);
+  bed.clock.advance(std::chrono::seconds(3));
+  node.poll();
+  EXPECT_EQ(node.lost, 0U);
+  EXPECT_EQ(node.appends.size(), 2U);
+  node.tier->close(std::chrono::milliseconds(10));
+  node.poll();
+  EXPECT_TRUE(node.appends.empty());
+  EXPECT_EQ(node.tier->stats().exchange_used_bytes, 0U);
+}
+
 TEST(RemoteTier, ADeadStoreIsDownUntilItAnswersAgain) {
   Bed bed;
   TierNode node(bed.objects, bed.clock, {});

@@ -35,6 +35,7 @@ struct TwinNature {
   double misreads = 0;       // a get brings another object of this size: the same page's from before a clear
   double sizes_unknown = 0;  // exists answers without a size
   double tears_late = 0;     // a late get writes nonsense into its memory before it is quiet
+  bool reaches = false;      // all memory of the process, as region 1; an offset there is an address
 };
 
 // What outlives a store: objects, shared by all nodes that use it.
@@ -147,6 +148,10 @@ class StoreTwin final : public RemoteStore {
   }
   std::byte* exchange() override { return exchange_.data(); }
   std::uint64_t exchange_bytes() const override { return exchange_.size(); }
+  std::optional<RemotePiece> reach(const std::byte* data, std::uint64_t length) const override {
+    if (!nature_.reaches) return std::nullopt;
+    return RemotePiece{1, reinterpret_cast<std::uintptr_t>(data), length};
+  }
   void close(Duration) override {
     kill();
     closed_ = true;
@@ -200,7 +205,7 @@ class StoreTwin final : public RemoteStore {
 
   void note_reuse(const RemoteBatch& batch) {
     const auto meet = [](const RemotePiece& a, const RemotePiece& b) {
-      return a.offset < b.offset + b.length && b.offset < a.offset + a.length;
+      return a.region == b.region && a.offset < b.offset + b.length && b.offset < a.offset + a.length;
     };
     for (const Running& running : running_)
       for (const RemoteItem& old : running.batch.items)
@@ -208,8 +213,10 @@ class StoreTwin final : public RemoteStore {
           for (const RemoteItem& item : batch.items)
             for (const RemotePiece& piece : item.pieces)
               if (meet(held, piece))
-                misuse_ = fmt::format("the bytes at {} of the exchange are given to two batches, and {}",
-                                      piece.offset, running.told ? "one is late" : "both run");
+                misuse_ = fmt::format("the bytes at {} of {} are given to two batches, and {}",
+                                      piece.region == 0 ? piece.offset : 0,
+                                      piece.region == 0 ? "the exchange" : "a record",
+                                      running.told ? "one is late" : "both run");
   }
 
   // An object of this size of the same page, bundle and shard, under another space's name.
@@ -227,10 +234,16 @@ class StoreTwin final : public RemoteStore {
     if (item.name.empty() || item.name.size() > 120 || pieces == item.pieces.empty())
       return {Code::kInvalidArgument, "the test's store: a name or pieces that make no sense"};
     for (const RemotePiece& piece : item.pieces)
-      if (piece.region != 0 || piece.length == 0 || piece.offset > exchange_.size() ||
-          piece.length > exchange_.size() - piece.offset)
+      if (piece.length == 0 || piece.region > (nature_.reaches ? 1U : 0U) ||
+          (piece.region == 0 &&
+           (piece.offset > exchange_.size() || piece.length > exchange_.size() - piece.offset)))
         return {Code::kInvalidArgument, "the test's store: a piece outside of its region"};
     return {};
+  }
+
+  std::byte* memory(const RemotePiece& piece) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): it was one
+    return piece.region == 1 ? reinterpret_cast<std::byte*>(piece.offset) : exchange_.data() + piece.offset;
   }
 
   RemoteEvent end(Running& running) {
@@ -253,7 +266,7 @@ class StoreTwin final : public RemoteStore {
     for (const RemoteItem& item : running.batch.items) {
       if (running.batch.verb == RemoteVerb::kGet && prng_.chance(nature_.tears_late)) {
         for (const RemotePiece& piece : item.pieces)
-          std::memset(exchange_.data() + piece.offset, 0xE5, static_cast<std::size_t>(piece.length));
+          std::memset(memory(piece), 0xE5, static_cast<std::size_t>(piece.length));
         continue;
       }
       if (prng_.chance(0.7)) act(running.batch.verb, item);
@@ -294,13 +307,12 @@ class StoreTwin final : public RemoteStore {
     }
     std::uint64_t position = 0;
     for (const RemotePiece& piece : item.pieces) {
-      std::memcpy(exchange_.data() + piece.offset, at->second.data() + position,
-                  static_cast<std::size_t>(piece.length));
+      std::memcpy(memory(piece), at->second.data() + position, static_cast<std::size_t>(piece.length));
       position += piece.length;
     }
     if (prng_.chance(nature_.damages)) {
       const RemotePiece& piece = item.pieces[prng_.below(item.pieces.size())];
-      exchange_[piece.offset + prng_.below(piece.length)] ^= std::byte{0x10};
+      memory(piece)[prng_.below(piece.length)] ^= std::byte{0x10};
     }
     return {RemoteOutcome::kOk, wanted};
   }
@@ -309,8 +321,7 @@ class StoreTwin final : public RemoteStore {
     ++puts;
     std::vector<std::byte> bytes;
     for (const RemotePiece& piece : item.pieces)
-      bytes.insert(bytes.end(), exchange_.begin() + static_cast<std::ptrdiff_t>(piece.offset),
-                   exchange_.begin() + static_cast<std::ptrdiff_t>(piece.offset + piece.length));
+      bytes.insert(bytes.end(), memory(piece), memory(piece) + piece.length);
     std::uint64_t held = 0;
     if (nature_.objects_bytes_max != UINT64_MAX)
       for (const auto& [name, object] : objects_) held += object.size();

@@ -84,11 +84,25 @@ struct Lookup {
   Status status;
 };
 
-// One object to be read: for whom, and where its shards lie in the exchange.
+// One shard's object while it moves: its header and small records in an area of the exchange, one behind the
+// other, large records where they stand.
+struct ShardPlace {
+  Area area;
+  std::vector<RemotePiece> pieces;                // all of the object, in order
+  std::vector<std::optional<std::uint64_t>> from_area;  // per record: where in the area; nothing: not there
+  std::uint64_t bytes = 0;                        // of the object
+};
+struct ObjectPlace {
+  std::vector<ShardPlace> shards;
+  std::uint64_t bytes = 0;         // of all of them
+  std::uint64_t direct_bytes = 0;  // of it, in somebody's own memory
+};
+
+// One object to be read: for whom, and where it goes.
 struct ObjectRead {
   RunName run;
   ObjectSpace space;
-  std::vector<Area> areas;  // per shard
+  ObjectPlace place;
   std::vector<std::pair<RemoteReadId, RemoteEntry>> entries;
   std::vector<std::uint32_t> page_of;  // per entry: in the run
 };
@@ -109,7 +123,7 @@ struct ObjectWrite {
   ObjectSpace space;
   std::vector<Key> keys;  // of its pages, in order
   std::vector<PageWrite> pages;
-  std::vector<Area> areas;  // per shard
+  ObjectPlace place;
   std::uint64_t bytes = 0;  // of class-sets
 };
 
@@ -183,7 +197,7 @@ struct RemoteTier::State {
   std::list<remote::ObjectWrite> now_writing;
   std::deque<std::list<remote::ObjectWrite>::iterator> to_put;  // of those: copied, wait for a batch
   std::uint32_t write_batches = 0;
-  std::uint64_t write_areas_bytes = 0;
+  std::uint64_t writing_bytes = 0;  // of objects that have their place
   bool flush = false;
   std::vector<std::string> to_remove;  // objects
 
@@ -192,9 +206,15 @@ struct RemoteTier::State {
   struct Batch {
     Then then;
     std::vector<remote::Area> areas;  // that its end must not give back before it is quiet
+    bool direct = false;  // it names memory of others: they hear of no end before it is quiet
+  };
+  struct Unquiet {
+    std::vector<remote::Area> areas;
+    Then then;  // of a direct one; else it was called
+    std::vector<RemoteResult> results;
   };
   std::map<RemoteBatchId, Batch> batches;
-  std::map<RemoteBatchId, std::vector<remote::Area>> unquiet;
+  std::map<RemoteBatchId, Unquiet> unquiet;
   std::shared_ptr<remote::CopiesDone> copies_done;
   std::map<std::uint64_t, std::function<void()>> copies;  // under way, and what follows
 
@@ -212,10 +232,12 @@ struct RemoteTier::State {
 
   // -- remote_tier.cc: batches, copies, the breaker --
   // False: not now; nothing happened. On success `areas` are the batch's: at its end they are given back, or
-  // kept until it is quiet, unless `then` took them by keep_areas().
-  bool start(RemoteVerb verb, std::vector<RemoteItem> items, std::vector<remote::Area> areas, Then then);
+  // kept until it is quiet, unless `then` took them by keep_areas(). A `direct` batch ends when it is quiet.
+  bool start(RemoteVerb verb, std::vector<RemoteItem> items, std::vector<remote::Area> areas, Then then,
+             bool direct = false);
   std::size_t take_ends();
   void end_batch(const RemoteEvent& done);
+  void end_unquiet(Unquiet batch);
   void judge(const std::vector<RemoteResult>& results);
   void trip();
   void recover();
@@ -226,12 +248,16 @@ struct RemoteTier::State {
   bool ending_quiet = false;  // of the batch whose `then` runs
   bool areas_kept = false;    // its `then` goes on using them
   void keep_areas() { areas_kept = true; }
-  // Room in the exchange for each shard of a run's objects; nothing when not all of it is free.
-  std::vector<remote::Area> take_areas(const remote::RunName& run);
-  void give_back(std::vector<remote::Area>& areas);
-  static std::uint64_t area_bytes(const std::vector<remote::Area>& areas);
+  // -- placing.cc --
+  // Whose memory a record of a shard is; nullptr: nobody's, or of several.
+  using Owner = std::function<const RemoteEntry*(const remote::ObjectRecord& record)>;
+  // Where a run's objects go; false: the exchange has not enough room, and nothing is taken.
+  bool place(const remote::RunName& run, const Owner& owner, remote::ObjectPlace& place);
+  std::vector<RemotePiece> reach(const std::vector<BlockPiece>& record, std::uint64_t length) const;
+  void give_back(remote::ObjectPlace& place);
   void add_items(const remote::RunName& run, const remote::ObjectSpace& space,
-                 const std::vector<remote::Area>& areas, std::vector<RemoteItem>& items) const;
+                 const remote::ObjectPlace& place, std::vector<RemoteItem>& items,
+                 std::vector<remote::Area>& areas) const;
 
   // -- markers.cc --
   std::size_t marker_named(const std::string& name);

@@ -26,6 +26,12 @@ std::uint64_t bytes_of(const RemoteEntry& entry) {
   return bytes;
 }
 
+const RemoteEntry* entry_of(const ObjectWrite& object, const remote::ObjectRecord& record) {
+  for (const auto& [append, entry] : object.pages[record.page].sets)
+    if (entry.name.cls == record.cls) return &entry;
+  return nullptr;
+}
+
 }  // namespace
 
 bool RemoteTier::usable(RemoteSpaceId space) const {
@@ -165,14 +171,13 @@ std::size_t RemoteTier::State::pump_writes() {
       to_write.pop_front();
       continue;
     }
-    object.areas = take_areas(object.run);
-    if (object.areas.empty()) break;
-    const std::uint64_t bytes = area_bytes(object.areas);
-    if (write_areas_bytes != 0 && write_areas_bytes + bytes > write_room()) {
-      give_back(object.areas);
+    const auto owner = [&object](const remote::ObjectRecord& record) { return entry_of(object, record); };
+    if (!place(object.run, owner, object.place)) break;
+    if (writing_bytes != 0 && writing_bytes + object.place.bytes > write_room()) {
+      give_back(object.place);
       break;
     }
-    write_areas_bytes += bytes;
+    writing_bytes += object.place.bytes;
     ++write_batches;
     ++done;
     now_writing.splice(now_writing.end(), to_write, to_write.begin());
@@ -186,27 +191,32 @@ void RemoteTier::State::copy_in(std::list<ObjectWrite>::iterator object) {
   const Bundle& bundle = space.objects.bundles[object->run.bundle.value()];
   const std::uint64_t computation = random();
   std::vector<remote::MemoryCopy> pieces;
-  for (std::size_t shard = 0; shard < object->areas.size(); ++shard) {
+  for (std::size_t shard = 0; shard < object->place.shards.size(); ++shard) {
     const ShardId id(static_cast<std::uint16_t>(shard));
-    const Area& area = object->areas[shard];
-    std::byte* to = exchange_at(area);
+    const remote::ShardPlace& placed = object->place.shards[shard];
+    std::byte* to = exchange_at(placed.area);
     remote::encode_object_header({object->space, object->run.last, object->run.bundle, object->run.pages, id},
-                                 computation, area.length, {to, remote::kObjectHeaderBytes});
+                                 computation, placed.bytes, {to, remote::kObjectHeaderBytes});
+    auto from_area = placed.from_area.begin();
     for (const remote::ObjectRecord& record :
-         remote::object_records(space.objects, bundle, object->run.pages, id))
-      for (const auto& [append, entry] : object->pages[record.page].sets) {
-        if (entry.name.cls != record.cls) continue;
-        remote::add_copies(to + record.offset, record.length, entry.shards[shard], false, pieces);
-      }
+         remote::object_records(space.objects, bundle, object->run.pages, id)) {
+      const std::optional<std::uint64_t> at = *from_area++;
+      const RemoteEntry* entry = entry_of(*object, record);
+      if (at && entry != nullptr)
+        remote::add_copies(to + *at, record.length, entry->shards[shard], false, pieces);
+    }
   }
   copy(std::move(pieces), [this, object] { to_put.push_back(object); });
 }
 
 bool RemoteTier::State::put_object(std::list<ObjectWrite>::iterator object) {
   std::vector<RemoteItem> items;
-  add_items(object->run, object->space, object->areas, items);
-  return start(RemoteVerb::kPut, std::move(items), object->areas,
-               [this, object](const auto& results) { end_write(object, results); });
+  std::vector<Area> areas;
+  add_items(object->run, object->space, object->place, items, areas);
+  return start(
+      RemoteVerb::kPut, std::move(items), std::move(areas),
+      [this, object](const auto& results) { end_write(object, results); },
+      object->place.direct_bytes != 0);
 }
 
 void RemoteTier::State::end_write(std::list<ObjectWrite>::iterator object,
@@ -215,10 +225,11 @@ void RemoteTier::State::end_write(std::list<ObjectWrite>::iterator object,
   Status status;
   for (const RemoteResult& result : results)
     if (status.ok()) status = remote::outcome_status(result.outcome, "an object was not stored");
-  write_areas_bytes -= area_bytes(object->areas);
+  writing_bytes -= object->place.bytes;
   if (status.ok()) {
     ++stats.objects_written;
-    stats.object_bytes_written += area_bytes(object->areas);
+    stats.object_bytes_written += object->place.bytes;
+    stats.direct_bytes += object->place.direct_bytes;
     known.not_absent(object->run);
   }
   const bool current = space_of(object->run.space).current == object->space;
@@ -258,7 +269,7 @@ void RemoteTier::State::lose_page(const PageWrite& page, const Status& status) {
 void RemoteTier::State::lose_all_writes(const Status& status) {
   const std::vector<RemoteResult> down(1, RemoteResult{RemoteOutcome::kDown, 0});
   for (const auto& object : std::exchange(to_put, {})) {
-    for (const Area& area : object->areas) exchange.give_back(area);  // its end still counts them
+    give_back(object->place);
     end_write(object, down);
   }
   for (const auto& [name, page] : gathering) lose_page(page, status);

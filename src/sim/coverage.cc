@@ -79,6 +79,7 @@ constexpr std::string_view kCounters[] = {
     "remote_clear_unconfirmed",
     "remote_cleared_while_storing",
     "remote_damaged_object",
+    "remote_direct",
     "remote_down",
     "remote_full",
     "remote_hung",

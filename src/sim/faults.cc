@@ -67,6 +67,7 @@ constexpr Fault kFaults[] = {
     {"remote_header_unchecked", "stale", 14, 5000, "full_remote"},
     {"remote_mixes_shards", "mixture", 2, 5000, "hybrid_remote"},
     {"remote_page_read_from_disk", "stale", 9, 5000, "full_disk_remote"},
+    {"remote_direct_ends_before_quiet", "remote_tier", 26, 5000, "state_remote"},
     {"remote_area_reused_before_quiet", "remote_tier", 10, 5000, "state_remote"},
     {"remote_budget_forgotten", "remote_tier", 18, 5000, "full_remote"},
     {"remote_read_told_early", "leases", 2, 5000, "state_remote"},

@@ -264,6 +264,10 @@ ScenarioRemote choose_remote(Scenario& scenario, std::uint64_t seed) {
   tier.marker_refresh = std::chrono::milliseconds(prng.between(50, 2000));
   tier.retry_after = std::chrono::milliseconds(prng.between(20, 500));
   tier.retry_after_max = std::chrono::seconds(1);
+  Prng places(mix64(seed ^ 0xD12EC7));
+  remote.nature.reaches = places.chance(0.6);
+  remote.neighbours.reaches = places.chance(0.3);
+  tier.direct_bytes = places.chance(0.5) ? 1 : places.between(200, 4000);
   RemoteSideOptions& side = scenario.options.remote;
   side.write_policy = prng.chance(0.6) ? WritePolicy::kWriteThrough : static_cast<WritePolicy>(prng.below(3));
   side.record_deadline = std::chrono::milliseconds(prng.between(20, 5000));

@@ -109,6 +109,7 @@ void note_remote(Scene& scene) {
   coverage.hit("remote_down", now.trips - seen.trips);
   if (now.unquiet_bytes != 0) coverage.hit("remote_unquiet");
   coverage.hit("remote_late_batch", remote.store->late_batches - remote.late_seen);
+  if (now.direct_bytes != seen.direct_bytes) coverage.hit("remote_direct");
   coverage.hit("remote_misread", remote.store->misread - remote.misread_seen);
   coverage.hit("remote_full", remote.store->full - remote.full_seen);
   remote.late_seen = remote.store->late_batches;

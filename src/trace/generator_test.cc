@@ -63,7 +63,7 @@ TEST(Generator, MakesWhatTheReaderAccepts) {
       text += fmt::format(R"({{"timestamp":{},"input_length":{},"output_length":{},"hash_ids":[{}]}})"
                           "\n",
                           r.timestamp_ms, r.input_length, r.output_length, fmt::join(r.blocks, ","));
-    MemorySource source(text);
+    TextSource source(text);
     TraceReader reader(source, spec, TraceReader::OnDamage::kStop);
     std::uint64_t next_id = 0, time = 0;
     for (const TraceRequest& expected : made.requests) {

@@ -146,7 +146,7 @@ Result<std::size_t> FileSource::read(std::span<char> into) {
   return count;
 }
 
-Result<std::size_t> MemorySource::read(std::span<char> into) {
+Result<std::size_t> TextSource::read(std::span<char> into) {
   const std::size_t count = std::min(into.size(), rest_.size());
   std::copy_n(rest_.begin(), count, into.begin());
   rest_.remove_prefix(count);

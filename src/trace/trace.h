@@ -62,9 +62,9 @@ class FileSource final : public ByteSource {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-class MemorySource final : public ByteSource {
+class TextSource final : public ByteSource {
  public:
-  explicit MemorySource(std::string_view text) : rest_(text) {}  // `text` must outlive it
+  explicit TextSource(std::string_view text) : rest_(text) {}  // `text` must outlive it
   Result<std::size_t> read(std::span<char> into) override;
 
  private:

@@ -21,7 +21,7 @@ class DribblingSource final : public tiercel::ByteSource {
   }
 
  private:
-  tiercel::MemorySource source_;
+  tiercel::TextSource source_;
   std::size_t reads_ = 0;
 };
 
@@ -44,7 +44,7 @@ std::vector<tiercel::TraceRequest> read_all(tiercel::ByteSource& source) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  tiercel::MemorySource whole(text);
+  tiercel::TextSource whole(text);
   DribblingSource dribbling(text);
   const auto requests = read_all(whole);
   TIERCEL_CHECK(requests == read_all(dribbling));

@@ -15,7 +15,7 @@ namespace {
 using OnDamage = TraceReader::OnDamage;
 
 Result<Trace> read_text(std::string_view text, OnDamage on_damage = OnDamage::kStop) {
-  MemorySource source(text);
+  TextSource source(text);
   TraceReader reader(source, "test", on_damage);
   Trace trace;
   for (;;) {
