@@ -194,8 +194,9 @@ class Machine {
 
 int main(int argc, char** argv) {
   if (argc != 2 && argc != 3) {
-    std::fprintf(stderr,
-                 "cluster_node URL [DIRECT_BYTES]; then lines: store PROMPT PAGES, load PROMPT PAGES [MS], status\n");
+    std::fprintf(
+        stderr,
+        "cluster_node URL [DIRECT_BYTES]; then lines: store PROMPT PAGES, load PROMPT PAGES [MS], status\n");
     return 2;
   }
   Machine machine(argv[1], argc == 3 ? std::strtoull(argv[2], nullptr, 10) : 0);

@@ -42,9 +42,9 @@ typedef struct tiercel_remote_options {
       connectors;     /* folder of our connectors; NULL: TIERCEL_CONNECTORS, or where they were installed */
   const char* python; /* that runs them; NULL: TIERCEL_CONNECTOR_PYTHON, or python3 */
   uint64_t exchange_bytes; /* memory shared with the store, beside host_bytes; 0: 64 MiB */
-  /* Records from so many bytes on move between host memory and a connector without a copy, so that its process
-   * reaches host memory, where that can be shared (TIERCEL_MEMORY_SHARED). 0: 1 MiB. UINT64_MAX: none, and it
-   * reaches nothing but its own exchange_bytes. */
+  /* Records from so many bytes on move between host memory and a connector without a copy, so that its
+   * process reaches host memory, where that can be shared (TIERCEL_MEMORY_SHARED). 0: 1 MiB. UINT64_MAX:
+   * none, and it reaches nothing but its own exchange_bytes. */
   uint64_t direct_bytes;
   uint64_t batch_bytes_max;
   uint64_t batch_deadline_ns;        /* of one batch: what is later is a miss; 0: 1 s */

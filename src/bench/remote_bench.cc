@@ -150,7 +150,8 @@ class StoreBench final {
     line.limit_name = bare_ != nullptr ? bare_->name() : "socket over 127.0.0.1";
     if (bare_ != nullptr) {
       add_peer(line, result, 0, 1, BenchUnit::kMegabytes, "socket over 127.0.0.1");
-      // Throughput is what the tier gets, which has several under way; one at a time shows what a batch takes.
+      // Throughput is what the tier gets, which has several under way; one at a time shows what a batch
+      // takes.
       const bool largest = at_once > 1 || kAtOnce * batch * length > kExchange;
       if (scheme_of(url_) == "mooncake" && length >= (64U << 10) && largest) line.target = "ratio >= 0.90";
       line.note = fmt::format("{}: p50 {:.0f} us, pages {}", bare_->name(),

@@ -301,12 +301,13 @@ bool RawSocket::move(std::uint64_t direction, std::uint64_t bytes) {
 // ---- a store ----
 
 Result<std::unique_ptr<BenchStore>> BenchStore::open(const std::string& url, BenchRun& run,
-                                                     std::uint64_t exchange_bytes) {
+                                                     std::uint64_t exchange_bytes, const ArenaGrant& arena) {
   run.progress("opening " + printable_address(url));
   std::unique_ptr<BenchStore> made(new BenchStore);
   const Nowhere nowhere;
   StoreAddress address{.url = url};
   address.exchange_bytes = exchange_bytes;
+  address.arena = arena;
   address.output = nowhere.fd();
   TIERCEL_ASSIGN_OR_RETURN(made->store_, open_store(address, made->clock_, made->processes_));
   if (Status status = made->await_ready(); !status.ok()) return tl::unexpected(std::move(status));

@@ -108,7 +108,8 @@ class BenchStore final {
  public:
   // Errors: as open_store; unavailable: it did not become ready, and why.
   static Result<std::unique_ptr<BenchStore>> open(const std::string& url, BenchRun& run,
-                                                  std::uint64_t exchange_bytes = 64U << 20);
+                                                  std::uint64_t exchange_bytes = 64U << 20,
+                                                  const ArenaGrant& arena = {});
   RemoteStore& store() { return *store_; }
   Clock& clock() { return clock_; }
   std::string pages() const { return pages_; }

@@ -27,6 +27,7 @@ namespace tiercel {
 namespace {
 
 constexpr std::uint64_t kMemory = 64U << 20;  // of pages
+constexpr std::uint64_t kExchange = 64U << 20;
 constexpr std::uint64_t kPageTokens = 16;
 constexpr std::uint64_t kLookUpPages = 128;
 // A look-up learns; so long it remembers, and as long the next one waits.
@@ -93,10 +94,16 @@ class WakingExecutor final : public Executor {
 class TierWorld final {
  public:
   static Result<std::unique_ptr<TierWorld>> open(BenchRun& run, const std::string& url,
-                                                 std::uint64_t page_bytes, Duration known_for) {
+                                                 std::uint64_t page_bytes, Duration known_for,
+                                                 bool copies = true) {
     std::unique_ptr<TierWorld> world(new TierWorld);
-    TIERCEL_ASSIGN_OR_RETURN(world->store_, BenchStore::open(url, run));
-    TIERCEL_ASSIGN_OR_RETURN(world->memory_, Mapping::open({.bytes = kMemory + (1U << 20)}));
+    const std::uint64_t bytes = kMemory + (2U << 20);
+    TIERCEL_ASSIGN_OR_RETURN(
+        world->memory_,
+        Mapping::open({.kind = MappingKind::kShared, .bytes = bytes, .touch = {}, .numa = {}}));
+    const ArenaGrant arena{world->memory_.fd(), 0, bytes, world->memory_.view().data()};
+    TIERCEL_ASSIGN_OR_RETURN(world->store_,
+                             BenchStore::open(url, run, kExchange, copies ? ArenaGrant{} : arena));
     RemoteTierOptions options;
     options.known_for = options.absent_for = known_for;
     options.batch_deadline = std::chrono::seconds(30);
@@ -204,10 +211,12 @@ class TierBench final {
   TierBench(BenchRun& run, std::string url, BareClient* bare)
       : run_(run), url_(std::move(url)), bare_(bare) {}
 
-  Status lines(std::uint64_t page_bytes) {
-    auto world = TierWorld::open(run_, url_, page_bytes, std::chrono::hours(1));
+  // `copies`: through the exchange; else straight between pages and store, where it reaches them.
+  Status lines(std::uint64_t page_bytes, bool copies) {
+    auto world = TierWorld::open(run_, url_, page_bytes, std::chrono::hours(1), copies);
     if (!world) return world.error();
     world_ = world->get();
+    copies_ = copies;
     const std::uint64_t pages = std::min<std::uint64_t>(64, kMemory / page_bytes);
     const std::vector<Key> stored = chain_of(1, pages);
     const std::vector<std::string> names = numbered(fmt::format("bench.tier.{}", page_bytes), pages);
@@ -293,8 +302,8 @@ class TierBench final {
   }
   void add(std::string_view verb, std::uint64_t page_bytes, std::uint64_t pages,
            const std::vector<Subject>& subjects) {
-    const std::string name =
-        fmt::format("{} {} pages of {}, through the tier", verb, pages, format_size(page_bytes));
+    const std::string name = fmt::format("{} {} pages of {}, through the tier{}", verb, pages,
+                                         format_size(page_bytes), copies_ ? "" : ", without a copy");
     if (!status_.ok()) return;
     const Comparison result = run_.compare(name, 1, subjects);
     if (!status_.ok()) return;
@@ -302,7 +311,7 @@ class TierBench final {
                              BenchUnit::kMegabytes, "MB/s", pages * page_bytes);
     if (bare_ != nullptr && scheme_of(url_) == "mooncake" && page_bytes >= (64U << 10))
       line.target = "ratio >= 0.90";
-    finish(line, "in runs, one copy through the exchange");
+    finish(line, copies_ ? "in runs, one copy through the exchange" : "in runs");
   }
   void finish(BenchLine& line, std::string_view how) {
     if (bare_ == nullptr) line.limit = line.ratio = 0;
@@ -316,6 +325,7 @@ class TierBench final {
   std::string url_;
   BareClient* bare_;
   TierWorld* world_ = nullptr;
+  bool copies_ = true;
   std::uint64_t chains_ = 1;
   double bare_took_ = 0;
   Status status_;
@@ -327,7 +337,9 @@ Status remote_tier_lines(BenchRun& run, const std::string& url, BareClient* bare
   TierBench bench(run, url, bare);
   for (const std::uint64_t page_bytes : {4U << 10, 64U << 10, 1U << 20, 4U << 20}) {
     if (run.quick() && page_bytes > (64U << 10)) break;
-    if (Status status = bench.lines(page_bytes); !status.ok()) return status;
+    if (Status status = bench.lines(page_bytes, true); !status.ok()) return status;
+    if (page_bytes < RemoteTierOptions{}.direct_bytes || scheme_of(url) == "posix") continue;
+    if (Status status = bench.lines(page_bytes, false); !status.ok()) return status;
   }
   return bench.look_up_line();
 }

@@ -136,7 +136,8 @@ Status Core::open_remote(const CoreRemote& wanted) {
   StoreAddress address = wanted.address;
   if (wanted.tier.direct_bytes != UINT64_MAX && arena_->mapping().fd() >= 0) {
     const ArenaSection& extents = arena_->layout().extents;
-    address.arena = {arena_->mapping().fd(), extents.offset.value(), extents.bytes, arena_->bytes(extents).data()};
+    address.arena = {arena_->mapping().fd(), extents.offset.value(), extents.bytes,
+                     arena_->bytes(extents).data()};
   }
   auto store = open_store(address, clock_, children_);
   if (!store) return store.error();

@@ -23,7 +23,8 @@ void add_exchange_piece(ShardPlace& shard, std::uint64_t length) {
 
 }  // namespace
 
-// The first `length` bytes of a record as pieces of the node's own memory; none: it goes through the exchange.
+// The first `length` bytes of a record as pieces of the node's own memory; none: it goes through the
+// exchange.
 std::vector<RemotePiece> RemoteTier::State::reach(const std::vector<BlockPiece>& record,
                                                   std::uint64_t length) const {
   std::vector<RemotePiece> pieces;
@@ -83,8 +84,8 @@ void RemoteTier::State::add_items(const remote::RunName& run, const remote::Obje
                                   std::vector<remote::Area>& areas) const {
   for (std::size_t shard = 0; shard < place.shards.size(); ++shard) {
     const ShardId id(static_cast<std::uint16_t>(shard));
-    items.push_back({remote::object_name({space, run.last, run.bundle, run.pages, id}),
-                     place.shards[shard].pieces});
+    items.push_back(
+        {remote::object_name({space, run.last, run.bundle, run.pages, id}), place.shards[shard].pieces});
     areas.push_back(place.shards[shard].area);
   }
 }

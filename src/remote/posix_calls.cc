@@ -61,7 +61,6 @@ int LinuxPosixCalls::write(int fd, std::uint64_t offset, ByteView from) const {
   return 0;
 }
 
-
 int LinuxPosixCalls::link_unnamed(int fd, int folder, const std::string& path) const {
   const std::string unnamed = fmt::format("/proc/self/fd/{}", fd);
   return errno_of(::linkat(AT_FDCWD, unnamed.c_str(), folder, path.c_str(), AT_SYMLINK_FOLLOW));

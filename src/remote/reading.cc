@@ -21,8 +21,9 @@ using remote::RunName;
 namespace {
 
 constexpr std::size_t kObjectsMax = 1024;  // of one batch
-// More goes in several batches: while one is on its way, what the one before has brought is copied.
-constexpr std::uint64_t kOneBatch = 8ULL << 20;
+// More goes in several batches: while one is on its way, what the one before has brought is copied. Where
+// little is, larger ones cost less.
+constexpr std::uint64_t kOneBatch = 17ULL << 20, kCopiedOfOne = 8ULL << 20;
 
 bool wants(const ObjectRead& object, std::size_t entry, const remote::ObjectRecord& record) {
   return object.page_of[entry] == record.page && object.entries[entry].second.name.cls == record.cls;
@@ -82,8 +83,8 @@ std::size_t RemoteTier::State::pump_reads() {
   std::size_t done = 0;
   while (!to_read.empty() && read_batches < options.reads_in_flight) {
     std::list<ObjectRead> batch;
-    std::uint64_t bytes = 0;
-    while (!to_read.empty() && batch.size() < kObjectsMax && place_read(batch.empty(), bytes))
+    std::uint64_t bytes = 0, copied = 0;
+    while (!to_read.empty() && batch.size() < kObjectsMax && place_read(batch.empty(), bytes, copied))
       batch.splice(batch.end(), to_read, to_read.begin());
     if (batch.empty()) break;
     if (!start_reads(std::move(batch))) break;
@@ -92,10 +93,11 @@ std::size_t RemoteTier::State::pump_reads() {
   return done;
 }
 
-// The first that waits and can come gets its room; `bytes` grows by it. False: none can come now.
-bool RemoteTier::State::place_read(bool batch_empty, std::uint64_t& bytes) {
-  const std::uint64_t share =
-      std::clamp<std::uint64_t>(read_window / options.reads_in_flight, 1, std::min(options.batch_bytes_max, kOneBatch));
+// The first that waits and can come gets its room; `bytes`, and what of them is to be copied, grow by it.
+// False: none can come now.
+bool RemoteTier::State::place_read(bool batch_empty, std::uint64_t& bytes, std::uint64_t& copied) {
+  const std::uint64_t share = std::clamp<std::uint64_t>(read_window / options.reads_in_flight, 1,
+                                                        std::min(options.batch_bytes_max, kOneBatch));
   for (; !to_read.empty(); to_read.pop_front()) {
     ObjectRead& object = to_read.front();
     if (space_of(object.run.space).current != object.space) {
@@ -114,12 +116,14 @@ bool RemoteTier::State::place_read(bool batch_empty, std::uint64_t& bytes) {
     if (!placed) return false;
     const std::uint64_t size = object.place.bytes;
     const bool first = batch_empty && reading_bytes == 0;
-    const bool fills = !batch_empty && bytes + size > share;
+    const std::uint64_t copy = size - object.place.direct_bytes;
+    const bool fills = !batch_empty && (bytes + size > share || copied + copy > kCopiedOfOne);
     if (!first && (fills || reading_bytes + bytes + size > read_window)) {
       give_back(object.place);
       return false;
     }
     bytes += size;
+    copied += copy;
     return true;
   }
   return false;

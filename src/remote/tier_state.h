@@ -88,9 +88,9 @@ struct Lookup {
 // other, large records where they stand.
 struct ShardPlace {
   Area area;
-  std::vector<RemotePiece> pieces;                // all of the object, in order
+  std::vector<RemotePiece> pieces;                      // all of the object, in order
   std::vector<std::optional<std::uint64_t>> from_area;  // per record: where in the area; nothing: not there
-  std::uint64_t bytes = 0;                        // of the object
+  std::uint64_t bytes = 0;                              // of the object
 };
 struct ObjectPlace {
   std::vector<ShardPlace> shards;
@@ -206,7 +206,7 @@ struct RemoteTier::State {
   struct Batch {
     Then then;
     std::vector<remote::Area> areas;  // that its end must not give back before it is quiet
-    bool direct = false;  // it names memory of others: they hear of no end before it is quiet
+    bool direct = false;              // it names memory of others: they hear of no end before it is quiet
   };
   struct Unquiet {
     std::vector<remote::Area> areas;
@@ -297,7 +297,7 @@ struct RemoteTier::State {
   std::size_t pump_reads();
   void learn_speed(std::uint64_t bytes, Duration took, bool late);
   remote::ObjectRead& object_to_read(const remote::RunName& run, const remote::ObjectSpace& space);
-  bool place_read(bool batch_empty, std::uint64_t& bytes);
+  bool place_read(bool batch_empty, std::uint64_t& bytes, std::uint64_t& copied);
   bool start_reads(std::list<remote::ObjectRead> objects);
   void objects_read(std::vector<std::list<remote::ObjectRead>::iterator> objects,
                     const std::vector<RemoteResult>& results);

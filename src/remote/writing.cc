@@ -215,8 +215,7 @@ bool RemoteTier::State::put_object(std::list<ObjectWrite>::iterator object) {
   add_items(object->run, object->space, object->place, items, areas);
   return start(
       RemoteVerb::kPut, std::move(items), std::move(areas),
-      [this, object](const auto& results) { end_write(object, results); },
-      object->place.direct_bytes != 0);
+      [this, object](const auto& results) { end_write(object, results); }, object->place.direct_bytes != 0);
 }
 
 void RemoteTier::State::end_write(std::list<ObjectWrite>::iterator object,
