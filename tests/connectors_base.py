@@ -238,6 +238,26 @@ def together():
     ends_well(node)
 
 
+def a_later_round_that_fails():
+    """Of batches that went together, or of one with a name twice, what was done stays done."""
+    code = """
+import sys; sys.path.append({!r}); import tiercel_connector as t
+class Twice(t.BackEnd):
+    distinct_names, workers, calls = True, 1, 0
+    def open(self, options): pass
+    def get(self, items, limit):
+        self.calls += 1
+        if self.calls == 2:
+            raise t.Down("gone")
+        return [t.Status.OK for _ in items]
+t.run(Twice())
+""".format(str(SOURCE / "connectors"))
+    node = Connector([sys.executable, "-c", code], {})
+    done = node.call(GET, [("a", [(0, 0, 64)]), ("a", [(0, 64, 64)])])
+    check(done.status == OK and done.statuses == [OK, DOWN], "a batch of which something was done was tried", done)
+    ends_well(node)
+
+
 def faults():
     """A batch that fails is a batch; a process that dies says so by its status."""
     node = memory({"faults": {"fail_every": 3, "raise_every": 2, "verbs": ["put"]}})
@@ -314,6 +334,6 @@ def text_is_bounded():
 
 
 if __name__ == "__main__":
-    run_cases((objects, several_pieces, refusals, nonsense, wrap_around, full_completion_ring, deadlines, together, faults, options, the_end,
+    run_cases((objects, several_pieces, refusals, nonsense, wrap_around, full_completion_ring, deadlines, together, a_later_round_that_fails, faults, options, the_end,
                the_guides_example, text_is_bounded))
     ends("connectors base")

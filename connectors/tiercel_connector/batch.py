@@ -105,7 +105,7 @@ class Batch:
         """Ends it although its call has not returned; False while its memory is being touched, which is a matter of moments."""
         if not self._touched.acquire(blocking=False):
             return False
-        self.left = True
+        self.left, self.left_ns = True, time.monotonic_ns()
         self._touched.release()
         return True
 
@@ -214,9 +214,15 @@ class Together:
         return reasons[0] if all(reasons) else None
 
     def seconds_left(self):
-        return min(batch.seconds_left() for batch in self.batches)
+        return max(batch.seconds_left() for batch in self.batches)
 
-    untried, end_untried = Batch.untried, Batch.end_untried
+    untried = Batch.untried
+
+    def end_untried(self, status):
+        """Each for its own reason, where it has one."""
+        for batch in self.given_back():
+            batch.end_untried(batch.ended() or status)
+        self.statuses = [*chain.from_iterable(batch.statuses for batch in self.batches)]
 
     def given_back(self):
         at = 0

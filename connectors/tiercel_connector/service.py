@@ -29,6 +29,7 @@ IDLE_S = 1.0  # of it, for verbs under way; a back end is not closed under a cal
 KNOWN = frozenset(map(int, Status))
 NAME_OF = {int(status): status.name.lower() for status in Status}
 WORD_OF = {int(verb): verb.name.lower() for verb in Verb}
+STUCK_S = 30.0  # a call that nobody waits for any more has returned by then
 RETRY_S = 0.002  # between attempts to write to a ring that is full
 TICK_S = 0.005  # the main thread looks at the ring and at deadlines so often while there is work
 RESTS_S = 0.1  # after so long without any it sleeps until it is woken
@@ -74,6 +75,7 @@ class Service:
         self._waiting, self._questions = deque(), deque()  # what moves objects, and what does not
         self._idle = 0  # workers that sleep
         self._running = {}
+        self._answering = 0  # threads that send what they have done
         self._counts = Counter()
         self._taken = 0  # batches so far
         self._looks_at_ns = 1 << 63  # when the main thread looks next, if nobody wakes it
@@ -199,6 +201,11 @@ class Service:
         """Ends what is past its deadline, although no worker is free to."""
         now = time.monotonic_ns()
         self._leave(lambda batch: batch.deadline_ns <= now, Status.LATE)
+        with self._ready:
+            stuck = [batch for batch in self._running.values() if batch.left and now - batch.left_ns > STUCK_S * 1e9]
+        if stuck:
+            # Each such call has a thread; a node ends a process only for calls that hold its memory.
+            raise StoreError(f"a call has not returned for {STUCK_S:g} s after its batch had to end; to be started again")
 
     # ---- the end ----
 
@@ -215,13 +222,14 @@ class Service:
         # Ends the process from a thread of C: it needs no interpreter, so a call that never gives it back cannot stop it.
         with open(os.devnull, "w", encoding="ascii") as nowhere:
             faulthandler.dump_traceback_later(GRACE_S, exit=True, file=nowhere)
-            with self._ready:
+            self._read()  # what was asked before has its answer, too
+            with self._reading, self._ready:
                 self._ending = True
                 for batch in self._running.values():
                     batch.cancel()
             self._leave(lambda batch: True, Status.CANCELLED)
             with self._ready:
-                idle = self._ready.wait_for(lambda: not self._running, IDLE_S)
+                idle = self._ready.wait_for(lambda: not self._running and not self._answering, IDLE_S)
             self._exchange.completions.flush()
             if idle and self._opened and self._opened[0] == Status.OK:
                 try:
@@ -286,6 +294,8 @@ class Service:
         """A batch that waits, if one does: questions first. Where others wait behind it another worker is told. `sleeps`: whoever gets none
         sleeps, and counts as idle from now on."""
         with self._ready:
+            if self._ending:  # the back end is about to be closed
+                return None
             if self._questions:
                 batch = self._questions.popleft()
             elif self._waiting and transfers:
@@ -309,11 +319,14 @@ class Service:
             for each in batches:
                 del self._running[each.number]
             batches = [each for each in batches if not each.left]
+            self._answering += 1
         # The memory is not touched any more from here on.
         for each in batches:
-            self._finish(each, status, each.statuses, text, held=each is not batches[-1])
-        if self._ending:
-            with self._ready:
+            # One of which something is done was tried, whatever ended the call that it shared with others, or a later round.
+            self._finish(each, Status.OK if OK in each.statuses else status, each.statuses, text, held=each is not batches[-1])
+        with self._ready:
+            self._answering -= 1
+            if self._ending:
                 self._ready.notify_all()
 
     def _perform(self, batch):

@@ -154,7 +154,7 @@ class Machine {
   }
   // What an engine would compute: bytes that follow from prompt, page and class.
   static unsigned char byte(std::uint32_t cls, std::uint64_t prompt, std::uint64_t page, std::uint64_t at) {
-    return static_cast<unsigned char>((prompt * 131 + page * 31 + cls * 17 + at) * 2654435761U >> 13U);
+    return static_cast<unsigned char>((prompt * 131 + page * 31 + cls * 17ULL + at) * 2654435761U >> 13U);
   }
   void fill(std::uint32_t cls, std::uint64_t slot, std::uint64_t prompt, std::uint64_t page) {
     for (std::uint64_t at = 0; at < record_[cls]; ++at)

@@ -28,9 +28,9 @@ using tiercel::capi::sized;
 
 // One small file, made anew for each input that wants it.
 const char* disk_path() {
-  static const std::string path =
+  static const std::string kPath =
       (std::filesystem::temp_directory_path() / ("tiercel-abi-fuzz." + std::to_string(::getpid()))).string();
-  return path.c_str();
+  return kPath.c_str();
 }
 tiercel_disk_options small_disk() {
   auto disk = sized<tiercel_disk_options>();

@@ -15,8 +15,8 @@ constexpr std::uint64_t kPoolBytes = std::uint64_t{1} << kPoolBits;
 constexpr std::size_t kPoolsMax = std::size_t{1} << 16;
 
 std::byte* own(std::uint64_t address) {
-  return reinterpret_cast<std::byte*>(
-      static_cast<std::uintptr_t>(address));  // NOLINT: an address of the caller's
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the caller's
+  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
 }
 
 // The piece in which the record's byte at `offset` lies.

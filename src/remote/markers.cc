@@ -79,20 +79,20 @@ std::size_t RemoteTier::State::pump_markers() {
   for (const std::size_t index : markers_due) {
     const Marker& marker = markers[index];
     if (marker.asking || marker.not_before > now()) continue;
-    ++done;
+    // What cannot be begun now is no progress.
     if (marker.remove)
-      remove_marker(index);
+      done += remove_marker(index) ? 1 : 0;
     else if (marker.replace || marker.make)
-      write_marker(index);
+      done += write_marker(index) ? 1 : 0;
     else
-      ask_marker(index);
+      done += ask_marker(index) ? 1 : 0;
   }
   return done;
 }
 
-void RemoteTier::State::write_marker(std::size_t index) {
+bool RemoteTier::State::write_marker(std::size_t index) {
   const std::optional<Area> area = exchange.take(remote::kMarkerBytes);
-  if (!area) return;
+  if (!area) return false;
   MarkerNumber number{};
   store_le<std::uint64_t>(number.data(), random());
   store_le<std::uint64_t>(number.data() + 8, random());
@@ -115,14 +115,13 @@ void RemoteTier::State::write_marker(std::size_t index) {
     written.make = false;
     if (written.clears == clears) written.replace = false;
   });
-  if (started)
-    markers[index].asking = true;
-  else
-    exchange.give_back(*area);
+  if (!started) exchange.give_back(*area);
+  markers[index].asking = started;
+  return started;
 }
 
 // A clear in a full store: without its marker the old content is out of reach as well.
-void RemoteTier::State::remove_marker(std::size_t index) {
+bool RemoteTier::State::remove_marker(std::size_t index) {
   std::vector<RemoteItem> items;
   items.push_back({markers[index].name, {}});
   const std::uint64_t clears = markers[index].clears;
@@ -139,13 +138,14 @@ void RemoteTier::State::remove_marker(std::size_t index) {
         marker.replace = marker.clearing = false;
         marker.make = true;
       });
-  if (started) markers[index].asking = true;
+  markers[index].asking = started;
+  return started;
 }
 
 // What counts is what is read back: whoever else wrote one has written one as good.
-void RemoteTier::State::ask_marker(std::size_t index) {
+bool RemoteTier::State::ask_marker(std::size_t index) {
   const std::optional<Area> area = exchange.take(remote::kMarkerBytes);
-  if (!area) return;
+  if (!area) return false;
   std::vector<RemoteItem> items;
   items.push_back({markers[index].name, {{0, area->offset, remote::kMarkerBytes}}});
   const bool started =
@@ -170,10 +170,9 @@ void RemoteTier::State::ask_marker(std::size_t index) {
         else
           marker.replace = true;  // damaged: other versions have other names
       });
-  if (started)
-    markers[index].asking = true;
-  else
-    exchange.give_back(*area);
+  if (!started) exchange.give_back(*area);
+  markers[index].asking = started;
+  return started;
 }
 
 void RemoteTier::State::marker_seen(std::size_t index, const MarkerNumber& number) {

@@ -12,6 +12,10 @@ using remote::ShardPlace;
 
 namespace {
 
+constexpr std::size_t kPiecesMax =
+    2048;  // of a run's objects, and of a record: a request has room for so many
+constexpr std::size_t kRecordPiecesMax = 64;
+
 void add_exchange_piece(ShardPlace& shard, std::uint64_t length) {
   if (!shard.pieces.empty() && shard.pieces.back().region == 0 &&
       shard.pieces.back().offset + shard.pieces.back().length == shard.area.length)
@@ -38,7 +42,8 @@ std::vector<RemotePiece> RemoteTier::State::reach(const std::vector<BlockPiece>&
     left -= part;
   }
   // Each piece costs a request.
-  if (left != 0 || length / options.direct_bytes < pieces.size()) return {};
+  if (left != 0 || length / options.direct_bytes < pieces.size() || pieces.size() > kRecordPiecesMax)
+    return {};
   return pieces;
 }
 
@@ -46,19 +51,22 @@ bool RemoteTier::State::place(const remote::RunName& run, const Owner& owner, Ob
   const remote::TierSpace& space = space_of(run.space);
   const remote::Bundle& bundle = space.objects.bundles[run.bundle.value()];
   place = {};
+  std::size_t pieces = 0;
   for (std::uint16_t shard = 0; shard < bundle.shards; ++shard) {
     ShardPlace placed;
     add_exchange_piece(placed, remote::kObjectHeaderBytes);
     placed.bytes = remote::object_bytes(space.objects, bundle, run.pages, ShardId(shard));
     for (const ObjectRecord& record :
          remote::object_records(space.objects, bundle, run.pages, ShardId(shard))) {
-      const RemoteEntry* entry = record.length < options.direct_bytes ? nullptr : owner(record);
+      const bool large = record.length >= options.direct_bytes && pieces < kPiecesMax;
+      const RemoteEntry* entry = large ? owner(record) : nullptr;
       const std::vector<RemotePiece> own =
           entry == nullptr ? std::vector<RemotePiece>() : reach(entry->shards[shard], record.length);
       place.direct_bytes += own.empty() ? 0 : record.length;
       placed.from_area.push_back(own.empty() ? std::optional(placed.area.length) : std::nullopt);
       if (own.empty()) add_exchange_piece(placed, record.length);
       placed.pieces.insert(placed.pieces.end(), own.begin(), own.end());
+      pieces += own.size() + 1;
     }
     const std::optional<remote::Area> area = exchange.take(placed.area.length);
     if (!area) {

@@ -20,7 +20,8 @@ using remote::RunName;
 
 namespace {
 
-constexpr std::size_t kObjectsMax = 1024;  // of one batch
+// Of one batch, about: far below what a request to a connector may have.
+constexpr std::size_t kItemsMax = 1024, kPiecesMax = 4096;
 // More goes in several batches: while one is on its way, what the one before has brought is copied. Where
 // little is, larger ones cost less.
 constexpr std::uint64_t kOneBatch = 17ULL << 20, kCopiedOfOne = 8ULL << 20;
@@ -84,8 +85,13 @@ std::size_t RemoteTier::State::pump_reads() {
   while (!to_read.empty() && read_batches < options.reads_in_flight) {
     std::list<ObjectRead> batch;
     std::uint64_t bytes = 0, copied = 0;
-    while (!to_read.empty() && batch.size() < kObjectsMax && place_read(batch.empty(), bytes, copied))
+    std::size_t items = 0, pieces = 0;
+    while (!to_read.empty() && items < kItemsMax && pieces < kPiecesMax &&
+           place_read(batch.empty(), bytes, copied)) {
       batch.splice(batch.end(), to_read, to_read.begin());
+      items += batch.back().place.shards.size();
+      for (const remote::ShardPlace& shard : batch.back().place.shards) pieces += shard.pieces.size();
+    }
     if (batch.empty()) break;
     if (!start_reads(std::move(batch))) break;
     ++done;
@@ -285,7 +291,7 @@ void RemoteTier::drop(const RemoteName& name) {
 std::size_t RemoteTier::State::pump_removals() {
   if (to_remove.empty()) return 0;
   std::vector<RemoteItem> items;
-  const std::size_t count = std::min(to_remove.size(), kObjectsMax);
+  const std::size_t count = std::min(to_remove.size(), kItemsMax);
   for (std::size_t i = 0; i < count; ++i) items.push_back({to_remove[i], {}});
   const bool started = start(RemoteVerb::kRemove, std::move(items), {}, [this](const auto& results) {
     for (const RemoteResult& result : results) stats.removed_objects += result.outcome == RemoteOutcome::kOk;

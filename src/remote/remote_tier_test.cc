@@ -333,6 +333,38 @@ TEST(RemoteTier, ALateWriteHoldsItsRecordsUntilItIsQuietOrTheStoreIsClosed) {
   EXPECT_EQ(node.tier->stats().exchange_used_bytes, 0U);
 }
 
+TEST(RemoteTier, ManyObjectsOfManyShardsGoInRequestsThatAConnectorTakes) {
+  Bed bed;
+  TwinNature nature;
+  nature.exchange_bytes = 64U << 20;
+  RemoteTierOptions options;
+  options.runs.pages_max = 1;
+  options.batch_bytes_max = 1ULL << 30;  // no other bound
+  TierNode node(bed.objects, bed.clock, {.tp = 8}, nature, options);
+  node.settle();
+  constexpr std::uint64_t kPages = 800;  // 6,400 objects
+  const auto chain = tier_chain(kPages, 1);
+  node.append_pages(chain, 0, kPages);
+  node.settle();
+  EXPECT_EQ(node.written, kPages);
+  for (const Key& key : chain) EXPECT_TRUE(node.read(key, kFull));
+  node.settle();
+  node.expect_delivered(kPages);
+}
+
+TEST(RemoteTier, AMarkerThatCannotBeAskedForNowIsNoProgress) {
+  Bed bed;
+  TwinNature nature;
+  nature.batches_max = 1;
+  TierNode node(bed.objects, bed.clock, {}, nature);
+  node.settle();
+  node.store.hang(true);
+  node.tier->clear(node.space);
+  node.tier->clear_form(node.form->fingerprint);
+  node.tier->poll();
+  EXPECT_EQ(node.tier->poll(), 0U);
+}
+
 TEST(RemoteTier, ADeadStoreIsDownUntilItAnswersAgain) {
   Bed bed;
   TierNode node(bed.objects, bed.clock, {});

@@ -52,6 +52,7 @@ class StoreTwin final : public RemoteStore {
       return error(Code::kResourceExhausted, "the test's store has enough to do");
     for (const RemoteItem& item : batch.items)
       if (Status status = check(batch.verb, item); !status.ok()) return tl::unexpected(std::move(status));
+    if (Status status = check_size(batch); !status.ok()) return tl::unexpected(std::move(status));
     Running running;
     running.id = RemoteBatchId(++last_id_);
     const bool slow = prng_.chance(nature_.slow);
@@ -244,6 +245,14 @@ class StoreTwin final : public RemoteStore {
   std::byte* memory(const RemotePiece& piece) {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): it was one
     return piece.region == 1 ? reinterpret_cast<std::byte*>(piece.offset) : exchange_.data() + piece.offset;
+  }
+
+  // As a connector's request has to fit its ring of 1 MiB.
+  static Status check_size(const RemoteBatch& batch) {
+    std::size_t bytes = 0;
+    for (const RemoteItem& item : batch.items) bytes += 16 + item.name.size() + 24 * item.pieces.size();
+    if (batch.items.size() <= 4096 && bytes <= 500'000) return {};
+    return {Code::kInvalidArgument, "the test's store: a request that no ring takes"};
   }
 
   RemoteEvent end(Running& running) {

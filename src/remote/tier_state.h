@@ -266,9 +266,10 @@ struct RemoteTier::State {
   bool fresh(const remote::TierSpace& space) const;  // both markers were seen a moment ago
   void want_fresh(const remote::TierSpace& space);
   std::size_t pump_markers();
-  void ask_marker(std::size_t index);
-  void write_marker(std::size_t index);
-  void remove_marker(std::size_t index);
+  // False: it could not be begun.
+  bool ask_marker(std::size_t index);
+  bool write_marker(std::size_t index);
+  bool remove_marker(std::size_t index);
   void marker_seen(std::size_t index, const remote::MarkerNumber& number);
   void begin_clear(std::size_t index);
 
