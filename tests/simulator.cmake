@@ -10,7 +10,7 @@ add_test(NAME sim.state_disk COMMAND tiercel-sim --seeds 201:260 --spec state_di
 # Snapshots of pages that only the disk has.
 add_test(NAME sim.full_state_disk COMMAND tiercel-sim --seeds 201:240 --spec full_state_disk)
 # A store that others use, too: shards of two computations are met in models with shards.
-add_test(NAME sim.hybrid_remote COMMAND tiercel-sim --seeds 201:230 --spec hybrid_remote)
+add_test(NAME sim.hybrid_remote COMMAND tiercel-sim --seeds 201:230 --spec hybrid_remote --counter remote_mixed_shards)
 add_test(NAME sim.full_disk_remote COMMAND tiercel-sim --seeds 201:230 --spec full_disk_remote)
 add_test(NAME sim.faults COMMAND ${SIMULATOR_CHECK} faults ${BIN})
 add_test(NAME sim.repeats COMMAND ${SIMULATOR_CHECK} repeats ${BIN})

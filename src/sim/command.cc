@@ -35,6 +35,7 @@ struct Arguments {
   std::string fault;
   double fresh_seconds = 0;
   bool all_counters = false;
+  std::vector<std::string> counters;
   bool trace = false;
   bool list_faults = false;
   bool list_specs = false;
@@ -99,8 +100,10 @@ int run_range(const Arguments& arguments, std::uint64_t first, std::uint64_t las
     coverage.add(result.coverage);
   }
   fmt::print("seeds {}:{} steps {}\n{}", first, last, arguments.steps, coverage.to_string());
-  if (arguments.all_counters && !coverage.missing().empty()) {
-    fmt::print("never met: {}\ncaught checker=coverage step=0\n", coverage.missing());
+  for (const std::string& missing :
+       {arguments.all_counters ? coverage.missing() : "", coverage.missing(arguments.counters)}) {
+    if (missing.empty()) continue;
+    fmt::print("never met: {}\ncaught checker=coverage step=0\n", missing);
     return kCaught;
   }
   if (!arguments.fault.empty()) {
@@ -193,6 +196,7 @@ int command(int argc, char** argv) {
   app.add_option("--fault", arguments.fault, "make this mistake on purpose");
   app.add_option("--fresh", arguments.fresh_seconds, "for so many seconds, seeds that nobody has seen");
   app.add_flag("--all-counters", arguments.all_counters, "fail when a situation was never met");
+  app.add_option("--counter", arguments.counters, "fail when this one was never met");
   app.add_flag("--trace", arguments.trace, "print each step");
   app.add_flag("--list-faults", arguments.list_faults, "name, checker, seed, steps, spec of each fault");
   app.add_flag("--list-specs", arguments.list_specs, "what --spec may name");
