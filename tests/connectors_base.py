@@ -328,6 +328,13 @@ def the_guides_example():
         check(node.hello.status == DOWN and "option 'file'" in node.hello.text and node.ended()[0] == 1, node.hello)
 
 
+def stats_have_no_deadline():
+    node = memory()
+    statuses = {node.call(STATS, deadline_s=-1).status for _ in range(300)}
+    check(statuses == {OK}, "numbers, whatever stands where others have a deadline", statuses)
+    ends_well(node)
+
+
 def text_is_bounded():
     done = memory().call(STATS)
     check(done.verb == DONE and len(done.text) <= 4096 and json.loads(done.text)["connector"]["workers"] == 4, done)
@@ -335,5 +342,5 @@ def text_is_bounded():
 
 if __name__ == "__main__":
     run_cases((objects, several_pieces, refusals, nonsense, wrap_around, full_completion_ring, deadlines, together, a_later_round_that_fails, faults, options, the_end,
-               the_guides_example, text_is_bounded))
+               the_guides_example, stats_have_no_deadline, text_is_bounded))
     ends("connectors base")
