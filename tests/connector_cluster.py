@@ -5,10 +5,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from connector_node import SOURCE
+from connector_node import SOURCE  # which knows where `cluster` is
 
-sys.path.append(str(SOURCE / "connectors" / "mooncake"))
-import cluster  # noqa: E402
+import cluster
 
 CLIENT_TTL_S = 3  # how long the master waits for a client that is silent; 10 by default
 PATIENT = {"rpc_timeout_s": 10, "transfer_timeout_s": 5}  # a busy machine's servers are slow, and that is not what is tested

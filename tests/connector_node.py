@@ -7,9 +7,9 @@ import json
 import mmap
 import os
 import select
-import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,23 +17,11 @@ from pathlib import Path
 from checks import PATIENCE_S, check, start_program
 
 SOURCE = Path(__file__).resolve().parent.parent
+sys.path.append(str(SOURCE / "connectors" / "mooncake"))
+from cluster import free_port, reachable  # noqa: E402,F401: for those that import this
 OK, ABSENT, WRONG_SIZE, NO_ROOM, TOO_LARGE, INVALID, FAILED, DOWN, LATE, CANCELLED = range(10)
 EXISTS, GET, PUT, REMOVE, STATS, PING, CANCEL, REPLACE, HELLO, DONE = 1, 2, 3, 4, 5, 6, 7, 8, 16, 17
 MAGIC = int.from_bytes(b"TIERCONN", "little")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def reachable(port):
-    try:
-        socket.create_connection(("127.0.0.1", port), 0.5).close()
-        return True
-    except OSError:
-        return False
 
 
 def now_ns():

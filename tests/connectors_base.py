@@ -328,6 +328,16 @@ def the_guides_example():
         check(node.hello.status == DOWN and "option 'file'" in node.hello.text and node.ended()[0] == 1, node.hello)
 
 
+def a_question_that_hangs_for_good():
+    """It holds no memory, so no node ends the process for it; its thread would be gone for good."""
+    code = "import sys, threading; sys.path.append({!r}); import tiercel_connector as t; ".format(str(SOURCE / "connectors"))
+    hangs = "t.service.STUCK_S = 0.3; t.run(type('Hangs', (t.BackEnd,), {'open': lambda *_: None, 'exists': lambda *_: threading.Event().wait()})())"
+    node = Connector([sys.executable, "-c", code + hangs], {})
+    check(node.call(EXISTS, ["a"], deadline_s=0.1).status == LATE, "left at its deadline")
+    status, said = node.ended()
+    check(status == 4 and "has not returned" in said, "ends, and says why", status, said)
+
+
 def stats_have_no_deadline():
     node = memory()
     statuses = {node.call(STATS, deadline_s=-1).status for _ in range(300)}
@@ -342,5 +352,5 @@ def text_is_bounded():
 
 if __name__ == "__main__":
     run_cases((objects, several_pieces, refusals, nonsense, wrap_around, full_completion_ring, deadlines, together, a_later_round_that_fails, faults, options, the_end,
-               the_guides_example, stats_have_no_deadline, text_is_bounded))
+               the_guides_example, a_question_that_hangs_for_good, stats_have_no_deadline, text_is_bounded))
     ends("connectors base")

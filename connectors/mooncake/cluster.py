@@ -10,6 +10,7 @@ replicated.
 import ctypes
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -102,9 +103,14 @@ def _end_with_parent():
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below those that the kernel gives to clients: one that keeps trying a server which is gone could be given that server's own."""
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", random.randrange(10000, 30000)))
+                return probe.getsockname()[1]
+            except OSError:
+                continue
 
 
 def reachable(port):

@@ -15,7 +15,8 @@ from .contract import ITEM, ITEMS_MAX, NAME, NAME_BYTES_MAX, NAMES, REQUEST, SEG
 
 WITH_SEGMENTS = (Verb.GET, Verb.PUT, Verb.REPLACE)
 WITH_ITEMS = (Verb.EXISTS, Verb.REMOVE, *WITH_SEGMENTS)
-PLAIN = (Verb.STATS, Verb.PING, Verb.CANCEL)
+PLAIN = (Verb.STATS, Verb.PING, Verb.CANCEL)  # without items, and without a deadline
+NEVER_NS = (1 << 63) - 1
 OK, INVALID = int(Status.OK), int(Status.INVALID)  # an enumerator's hash is many times slower than a number's
 
 
@@ -62,12 +63,12 @@ class Batch:
         if count > ITEMS_MAX or segments > SEGMENTS_MAX or tables > size or self.number == 0:
             raise Nonsense(f"batch {self.number} of {count} items and {segments} segments in {size} bytes")
         self.verb = verb
-        if verb == Verb.STATS:
-            self.deadline_ns = (1 << 63) - 1  # the contract gives it none
+        if verb in PLAIN:
+            self.deadline_ns = NEVER_NS
         self.names, self.items, self.statuses = [""] * count, [None] * count, [None] * count
         self.sizes = [0] * count
         self.refused, self.why, self._cancelled = None, "", False
-        self.left, self._touched = False, threading.Lock()
+        self.left_ns, self._touched = 0, threading.Lock()  # when it was left; 0: it was not
         if verb not in WITH_ITEMS and (verb not in PLAIN or count or segments):
             self._refuse(f"verb {verb} with {count} items")
             return
@@ -99,7 +100,7 @@ class Batch:
     def memory(self):
         """For back ends that say `copies`: the items' memory may be touched in here. Raises StoreError when the batch has ended."""
         with self._touched:
-            if self.left:
+            if self.left_ns:
                 raise StoreError("the batch has ended", self.ended() or Status.LATE)
             yield
 
@@ -107,7 +108,7 @@ class Batch:
         """Ends it although its call has not returned; False while its memory is being touched, which is a matter of moments."""
         if not self._touched.acquire(blocking=False):
             return False
-        self.left, self.left_ns = True, time.monotonic_ns()
+        self.left_ns = time.monotonic_ns()
         self._touched.release()
         return True
 

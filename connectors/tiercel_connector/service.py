@@ -144,7 +144,7 @@ class Service:
     def _leavable(self):
         """Batches that can be ended although no call of theirs returns: what waits, and what touches no memory. Under _ready."""
         return [*self._waiting, *self._questions,
-                *(batch for batch in self._running.values() if not batch.left and (self._back.copies or batch.verb not in WITH_SEGMENTS))]
+                *(batch for batch in self._running.values() if not batch.left_ns and (self._back.copies or batch.verb not in WITH_SEGMENTS))]
 
     def _leave(self, condition, status):
         """Ends those of them for which the condition holds."""
@@ -202,7 +202,7 @@ class Service:
         now = time.monotonic_ns()
         self._leave(lambda batch: batch.deadline_ns <= now, Status.LATE)
         with self._ready:
-            stuck = [batch for batch in self._running.values() if batch.left and now - batch.left_ns > STUCK_S * 1e9]
+            stuck = [batch for batch in self._running.values() if batch.left_ns and now - batch.left_ns > STUCK_S * 1e9]
         if stuck:
             # Each such call has a thread; a node ends a process only for calls that hold its memory.
             raise StoreError(f"a call has not returned for {STUCK_S:g} s after its batch had to end; to be started again")
@@ -318,12 +318,11 @@ class Service:
         with self._ready:
             for each in batches:
                 del self._running[each.number]
-            batches = [each for each in batches if not each.left]
+            batches = [each for each in batches if not each.left_ns]
             self._answering += 1
         # The memory is not touched any more from here on.
         for each in batches:
-            # One of which something is done was tried, whatever ended the call that it shared with others, or a later round.
-            self._finish(each, Status.OK if OK in each.statuses else status, each.statuses, text, held=each is not batches[-1])
+            self._finish(each, status, each.statuses, text, held=each is not batches[-1])
         with self._ready:
             self._answering -= 1
             if self._ending:
@@ -331,23 +330,24 @@ class Service:
 
     def _perform(self, batch):
         """Calls the back end. Returns the batch's status and text; its items have theirs afterwards."""
-        begun = False
+        answered, status, text = False, Status.OK, ""
         try:
             if batch.verb == Verb.STATS:
                 return Status.OK, self._stats()
             for positions in _rounds(batch, self._back.distinct_names):
                 if ended := batch.ended():
-                    batch.end_untried(ended)
-                    return (Status.OK if begun else ended), ""
-                begun = True
+                    status = ended
+                    break
                 self._call(batch, positions)
-            return Status.OK, ""
+                answered = True
         except StoreError as error:
             status, text = error.status, str(error)
         except Exception as error:
             status, text = Status.FAILED, f"{type(error).__name__}: {error}"
-        batch.end_untried(status)
-        return status, text
+        if status != Status.OK:
+            batch.end_untried(status)
+        # What an earlier round has answered stays: the batch was tried, and its items say the rest.
+        return (Status.OK if answered else status), text
 
     def _call(self, batch, positions):
         """One call of one verb, for these items."""
@@ -387,18 +387,17 @@ class Service:
 
     def _finish(self, batch, status, statuses, text="", held=False):
         """Sends a batch's one completion. `statuses`: of its items, all known. `held`: with the next one."""
-        verb = WORD_OF.get(batch.verb, "unknown")
-        moved = batch.bytes() if statuses.count(OK) == len(statuses) else sum(
-            [item.bytes for known, item in zip(statuses, batch.items) if item and known == OK])
-        good, sizes = statuses.count(OK) == len(statuses), batch.sizes
-        tally = {OK: len(statuses)} if good and statuses else Counter(statuses)
+        verb, sizes = WORD_OF.get(batch.verb, "unknown"), batch.sizes
+        if statuses.count(OK) == len(statuses):  # nearly always
+            moved, tally = batch.bytes(), {OK: len(statuses)} if statuses else {}
+        else:
+            moved, tally = sum([item.bytes for known, item in zip(statuses, batch.items) if item and known == OK]), Counter(statuses)
+            sizes = [size if known == OK else 0 for known, size in zip(statuses, sizes)]
         with self._ready:
             for known, count in tally.items():
                 self._counts[f"{verb}_{NAME_OF[known]}"] += count
             if moved:
                 self._counts[f"{verb}_bytes"] += moved
-        if not good:
-            sizes = [size if known == OK else 0 for known, size in zip(statuses, sizes)]
         self._send(batch.number, status, list(zip(statuses, sizes)), text, held)
 
     def _send(self, number, status, results=(), text="", held=False):

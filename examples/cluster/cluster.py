@@ -232,13 +232,17 @@ def connector_killed(story):
     story.heals(f"its node has started another one (process {after['pid']})")
 
 
+def stopped(story, process, act, who, deadline_ms):
+    process.send_signal(signal.SIGSTOP)
+    got = story.load(deadline_ms=deadline_ms)
+    expect(got["pages"] == "0" and set(got["missed"].split(",")) <= {"too_late", "tier_down"}, who, "stopped:", got)
+    say(f"{act}. {who} was stopped. The second machine looks, with {deadline_ms} ms to spare: {words_of(got)}")
+    process.send_signal(signal.SIGCONT)
+    story.heals("it goes on")
+
+
 def master_stopped(story):
-    story.cluster.master.send_signal(signal.SIGSTOP)
-    got = story.load(deadline_ms=500)
-    expect(got["pages"] == "0" and set(got["missed"].split(",")) <= {"too_late", "tier_down"}, "a stopped master:", got)
-    say(f"3. The master was stopped. The second machine looks, with 500 ms to spare: {words_of(got)}")
-    story.cluster.master.send_signal(signal.SIGCONT)
-    story.heals("the master goes on")
+    stopped(story, story.cluster.master, 3, "The master", 500)
 
 
 def metadata_server_killed(story):
@@ -248,12 +252,7 @@ def metadata_server_killed(story):
 
 
 def lender_stopped(story):
-    story.cluster.lender.send_signal(signal.SIGSTOP)
-    got = story.load(deadline_ms=1000)
-    expect(got["pages"] == "0" and set(got["missed"].split(",")) <= {"too_late", "tier_down"}, "a stopped lender:", got)
-    say(f"5. The machine that lends memory was stopped. The second machine looks, with 1000 ms: {words_of(got)}")
-    story.cluster.lender.send_signal(signal.SIGCONT)
-    story.heals("it goes on")
+    stopped(story, story.cluster.lender, 5, "The machine that lends memory", 1000)
 
 
 def master_killed(story):

@@ -91,7 +91,8 @@ typedef struct tiercel_connector_request {
   uint16_t verb;
   uint16_t reserved;
   uint64_t batch;       /* not 0; never used twice in a connector's life, except by the cancel of it */
-  uint64_t deadline_ns; /* CLOCK_MONOTONIC; what is not done by then need not be begun (`late`) */
+  uint64_t deadline_ns; /* CLOCK_MONOTONIC; what is not done by then need not be begun (`late`).
+                           0 and without meaning where there are no items: stats, ping, cancel */
   uint32_t items, segments;
 } tiercel_connector_request;
 

@@ -32,7 +32,7 @@ class LlamaRealModel : public testing::Test {
   void SetUp() override {
     path_ = real_model_path();
     if (path_.empty() || !std::filesystem::exists(path_))
-      GTEST_SKIP() << "the model was not fetched: 2 tests left out";
+      GTEST_SKIP() << "skipped: 2 cases, the model was not fetched";
   }
   // A new context and the store opened again, as in another process.
   Turn ask(const Folder& folder, Mode mode, const Text& prompt) const {

@@ -12,13 +12,11 @@ using remote::ShardPlace;
 
 namespace {
 
-constexpr std::size_t kPiecesMax =
-    2048;  // of a run's objects, and of a record: a request has room for so many
-constexpr std::size_t kRecordPiecesMax = 64;
+// A connector's request has room for many more; beyond these records go through the exchange.
+constexpr std::size_t kObjectPiecesMax = 2048, kRecordPiecesMax = 64;
 
 void add_exchange_piece(ShardPlace& shard, std::uint64_t length) {
-  if (!shard.pieces.empty() && shard.pieces.back().region == 0 &&
-      shard.pieces.back().offset + shard.pieces.back().length == shard.area.length)
+  if (!shard.pieces.empty() && shard.pieces.back().region == 0)  // it ends where the area does so far
     shard.pieces.back().length += length;
   else
     shard.pieces.push_back({0, shard.area.length, length});
@@ -47,6 +45,15 @@ std::vector<RemotePiece> RemoteTier::State::reach(const std::vector<BlockPiece>&
   return pieces;
 }
 
+std::uint64_t RemoteTier::State::run_bytes(const remote::RunName& run) const {
+  const remote::TierSpace& space = space_of(run.space);
+  const remote::Bundle& bundle = space.objects.bundles[run.bundle.value()];
+  std::uint64_t bytes = 0;
+  for (std::uint16_t shard = 0; shard < bundle.shards; ++shard)
+    bytes += remote::object_bytes(space.objects, bundle, run.pages, ShardId(shard));
+  return bytes;
+}
+
 bool RemoteTier::State::place(const remote::RunName& run, const Owner& owner, ObjectPlace& place) {
   const remote::TierSpace& space = space_of(run.space);
   const remote::Bundle& bundle = space.objects.bundles[run.bundle.value()];
@@ -58,7 +65,7 @@ bool RemoteTier::State::place(const remote::RunName& run, const Owner& owner, Ob
     placed.bytes = remote::object_bytes(space.objects, bundle, run.pages, ShardId(shard));
     for (const ObjectRecord& record :
          remote::object_records(space.objects, bundle, run.pages, ShardId(shard))) {
-      const bool large = record.length >= options.direct_bytes && pieces < kPiecesMax;
+      const bool large = record.length >= options.direct_bytes && pieces < kObjectPiecesMax;
       const RemoteEntry* entry = large ? owner(record) : nullptr;
       const std::vector<RemotePiece> own =
           entry == nullptr ? std::vector<RemotePiece>() : reach(entry->shards[shard], record.length);

@@ -26,6 +26,8 @@ constexpr std::size_t kItemsMax = 1024, kPiecesMax = 4096;
 // little is, larger ones cost less.
 constexpr std::uint64_t kOneBatch = 17ULL << 20, kCopiedOfOne = 8ULL << 20;
 
+constexpr std::uint64_t kWindowMax = 1ULL << 40;  // whatever a batch may have
+
 bool wants(const ObjectRead& object, std::size_t entry, const remote::ObjectRecord& record) {
   return object.page_of[entry] == record.page && object.entries[entry].second.name.cls == record.cls;
 }
@@ -73,7 +75,7 @@ ObjectRead& RemoteTier::State::object_to_read(const RunName& run, const remote::
 // What is under way together must come within one deadline, and nobody knows how fast the store is: little at
 // first, more with every batch that came early, half of it after one that came late.
 void RemoteTier::State::learn_speed(std::uint64_t bytes, Duration took, bool late) {
-  const std::uint64_t most = 2 * options.batch_bytes_max;
+  const std::uint64_t most = 2 * std::min(options.batch_bytes_max, kWindowMax / 2);
   if (late)
     read_window = std::max<std::uint64_t>(std::min(read_window, bytes) / 2, 1);
   else if (took < options.batch_deadline / 4)
@@ -110,6 +112,11 @@ bool RemoteTier::State::place_read(bool batch_empty, std::uint64_t& bytes, std::
       end_read(object, remote::cleared_meanwhile());
       continue;
     }
+    // Whether it may come at all is seen before its place is looked for.
+    const std::uint64_t size = run_bytes(object.run);
+    const bool first = batch_empty && reading_bytes == 0;
+    if (!first && ((!batch_empty && bytes + size > share) || reading_bytes + bytes + size > read_window))
+      return false;
     const bool placed = place(
         object.run, [&object](const remote::ObjectRecord& record) { return owner_of(object, record); },
         object.place);
@@ -120,11 +127,8 @@ bool RemoteTier::State::place_read(bool batch_empty, std::uint64_t& bytes, std::
       continue;
     }
     if (!placed) return false;
-    const std::uint64_t size = object.place.bytes;
-    const bool first = batch_empty && reading_bytes == 0;
     const std::uint64_t copy = size - object.place.direct_bytes;
-    const bool fills = !batch_empty && (bytes + size > share || copied + copy > kCopiedOfOne);
-    if (!first && (fills || reading_bytes + bytes + size > read_window)) {
+    if (!batch_empty && copied + copy > kCopiedOfOne) {
       give_back(object.place);
       return false;
     }

@@ -253,6 +253,7 @@ struct RemoteTier::State {
   using Owner = std::function<const RemoteEntry*(const remote::ObjectRecord& record)>;
   // Where a run's objects go; false: the exchange has not enough room, and nothing is taken.
   bool place(const remote::RunName& run, const Owner& owner, remote::ObjectPlace& place);
+  std::uint64_t run_bytes(const remote::RunName& run) const;  // of its objects, before they have a place
   std::vector<RemotePiece> reach(const std::vector<BlockPiece>& record, std::uint64_t length) const;
   void give_back(remote::ObjectPlace& place);
   void add_items(const remote::RunName& run, const remote::ObjectSpace& space,

@@ -172,11 +172,8 @@ std::size_t RemoteTier::State::pump_writes() {
       continue;
     }
     const auto owner = [&object](const remote::ObjectRecord& record) { return entry_of(object, record); };
+    if (writing_bytes != 0 && writing_bytes + run_bytes(object.run) > write_room()) break;
     if (!place(object.run, owner, object.place)) break;
-    if (writing_bytes != 0 && writing_bytes + object.place.bytes > write_room()) {
-      give_back(object.place);
-      break;
-    }
     writing_bytes += object.place.bytes;
     ++write_batches;
     ++done;

@@ -143,21 +143,20 @@ class ReasonsChecker final : public Checker {
       if (miss.reason == Reason::kTierDown)
         return fmt::format("page {} is missed for tier_down, and the store answered all that it was asked",
                            miss.first_page);
-      if (miss.reason != Reason::kTooLate) continue;
-      for (std::uint64_t page = miss.first_page; page < miss.first_page + miss.pages; ++page)
-        if (!may_be_late(scene, {space.id, ticket.keys[page - ticket.first_page]}, ticket))
-          return fmt::format("page {} is missed for too_late, and nobody has it", page);
+      if (miss.reason == Reason::kTooLate && !may_be_late(scene, space.id, ticket))
+        return fmt::format("page {} is missed for too_late, and nobody has anything of the prompt",
+                           miss.first_page);
     }
     return std::nullopt;
   }
 
   // Something of the prompt is there or on its way; its pages behind may be missed for that.
-  static bool may_be_late(const Scene& scene, const PageId& page, const SimTicket& ticket) {
+  static bool may_be_late(const Scene& scene, NamespaceId ns, const SimTicket& ticket) {
     const Audit& now = scene.view.after;
     for (const Key& key : ticket.keys)
-      if (known_remotely(scene, {page.ns, key}) != 0) return true;
+      if (known_remotely(scene, {ns, key}) != 0) return true;
     return std::any_of(now.residences.begin(), now.residences.end(),
-                       [&](const AuditResidence& each) { return each.ns == page.ns && each.from_disk; });
+                       [&](const AuditResidence& each) { return each.ns == ns && each.from_disk; });
   }
 
   // All tiers together, as they say themselves. Nothing in the middle of a chain, where the log says less
