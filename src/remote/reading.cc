@@ -196,7 +196,7 @@ Status RemoteTier::State::check_object(const ObjectRead& object, std::span<const
   return {};
 }
 
-void RemoteTier::State::objects_read(std::vector<std::list<ObjectRead>::iterator> objects,
+void RemoteTier::State::objects_read(const std::vector<std::list<ObjectRead>::iterator>& objects,
                                      const std::vector<RemoteResult>& results) {
   --read_batches;
   // What is good is used from where it lies; of a batch that is not quiet, nothing is.

@@ -301,7 +301,7 @@ struct RemoteTier::State {
   remote::ObjectRead& object_to_read(const remote::RunName& run, const remote::ObjectSpace& space);
   bool place_read(bool batch_empty, std::uint64_t& bytes, std::uint64_t& copied);
   bool start_reads(std::list<remote::ObjectRead> objects);
-  void objects_read(std::vector<std::list<remote::ObjectRead>::iterator> objects,
+  void objects_read(const std::vector<std::list<remote::ObjectRead>::iterator>& objects,
                     const std::vector<RemoteResult>& results);
   Status check_object(const remote::ObjectRead& object, std::span<const RemoteResult> results);
   void copy_out(std::list<remote::ObjectRead>::iterator object);
