@@ -20,13 +20,8 @@ using remote::RunName;
 
 namespace {
 
-// Of one batch, about: far below what a request to a connector may have.
-constexpr std::size_t kItemsMax = 1024, kPiecesMax = 4096;
-// More goes in several batches: while one is on its way, what the one before has brought is copied. Where
-// little is, larger ones cost less.
-constexpr std::uint64_t kOneBatch = 17ULL << 20, kCopiedOfOne = 8ULL << 20;
-
-constexpr std::uint64_t kWindowMax = 1ULL << 40;  // whatever a batch may have
+// Where little of a batch is copied, larger ones cost less.
+constexpr std::uint64_t kCopiedOfOne = 8ULL << 20;
 
 bool wants(const ObjectRead& object, std::size_t entry, const remote::ObjectRecord& record) {
   return object.page_of[entry] == record.page && object.entries[entry].second.name.cls == record.cls;
@@ -72,23 +67,13 @@ ObjectRead& RemoteTier::State::object_to_read(const RunName& run, const remote::
   return *to_read.insert(to_read.end(), std::move(fresh));
 }
 
-// What is under way together must come within one deadline, and nobody knows how fast the store is: little at
-// first, more with every batch that came early, half of it after one that came late.
-void RemoteTier::State::learn_speed(std::uint64_t bytes, Duration took, bool late) {
-  const std::uint64_t most = 2 * std::min(options.batch_bytes_max, kWindowMax / 2);
-  if (late)
-    read_window = std::max<std::uint64_t>(std::min(read_window, bytes) / 2, 1);
-  else if (took < options.batch_deadline / 4)
-    read_window = std::min(read_window + bytes, most);
-}
-
 std::size_t RemoteTier::State::pump_reads() {
   std::size_t done = 0;
-  while (!to_read.empty() && read_batches < options.reads_in_flight) {
+  while (!to_read.empty() && reads.batches < options.reads_in_flight) {
     std::list<ObjectRead> batch;
     std::uint64_t bytes = 0, copied = 0;
     std::size_t items = 0, pieces = 0;
-    while (!to_read.empty() && items < kItemsMax && pieces < kPiecesMax &&
+    while (!to_read.empty() && items < remote::kItemsMax && pieces < remote::kPiecesMax &&
            place_read(batch.empty(), bytes, copied)) {
       batch.splice(batch.end(), to_read, to_read.begin());
       items += batch.back().place.shards.size();
@@ -104,8 +89,7 @@ std::size_t RemoteTier::State::pump_reads() {
 // The first that waits and can come gets its room; `bytes`, and what of them is to be copied, grow by it.
 // False: none can come now.
 bool RemoteTier::State::place_read(bool batch_empty, std::uint64_t& bytes, std::uint64_t& copied) {
-  const std::uint64_t share = std::clamp<std::uint64_t>(read_window / options.reads_in_flight, 1,
-                                                        std::min(options.batch_bytes_max, kOneBatch));
+  const std::uint64_t share = batch_share(reads, options.reads_in_flight);
   for (; !to_read.empty(); to_read.pop_front()) {
     ObjectRead& object = to_read.front();
     if (space_of(object.run.space).current != object.space) {
@@ -114,9 +98,7 @@ bool RemoteTier::State::place_read(bool batch_empty, std::uint64_t& bytes, std::
     }
     // Whether it may come at all is seen before its place is looked for.
     const std::uint64_t size = run_bytes(object.run);
-    const bool first = batch_empty && reading_bytes == 0;
-    if (!first && ((!batch_empty && bytes + size > share) || reading_bytes + bytes + size > read_window))
-      return false;
+    if (!may_leave(reads, share, bytes, size)) return false;
     const bool placed = place(
         object.run, [&object](const remote::ObjectRecord& record) { return owner_of(object, record); },
         object.place);
@@ -153,17 +135,12 @@ bool RemoteTier::State::start_reads(std::list<ObjectRead> objects) {
   }
   const Time since = now();
   const auto ended = [=, this](const std::vector<RemoteResult>& results) {
-    const bool late = std::any_of(results.begin(), results.end(), [](const RemoteResult& result) {
-      return result.outcome == RemoteOutcome::kLate;
-    });
-    reading_bytes -= bytes;
-    learn_speed(bytes, now() - since, late);
+    note_back(reads, bytes, since, results);
     objects_read(all, results);
   };
   const bool started = start(RemoteVerb::kGet, std::move(items), std::move(areas), ended, direct);
   if (started) {
-    ++read_batches;
-    reading_bytes += bytes;
+    note_left(reads, bytes);
     now_reading.splice(now_reading.end(), objects);
     return true;
   }
@@ -198,7 +175,6 @@ Status RemoteTier::State::check_object(const ObjectRead& object, std::span<const
 
 void RemoteTier::State::objects_read(const std::vector<std::list<ObjectRead>::iterator>& objects,
                                      const std::vector<RemoteResult>& results) {
-  --read_batches;
   // What is good is used from where it lies; of a batch that is not quiet, nothing is.
   const bool quiet = ending_quiet;
   if (quiet) keep_areas();
@@ -295,7 +271,7 @@ void RemoteTier::drop(const RemoteName& name) {
 std::size_t RemoteTier::State::pump_removals() {
   if (to_remove.empty()) return 0;
   std::vector<RemoteItem> items;
-  const std::size_t count = std::min(to_remove.size(), kItemsMax);
+  const std::size_t count = std::min(to_remove.size(), remote::kItemsMax);
   for (std::size_t i = 0; i < count; ++i) items.push_back({to_remove[i], {}});
   const bool started = start(RemoteVerb::kRemove, std::move(items), {}, [this](const auto& results) {
     for (const RemoteResult& result : results) stats.removed_objects += result.outcome == RemoteOutcome::kOk;

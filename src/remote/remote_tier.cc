@@ -114,7 +114,7 @@ RemoteTier::State::State(const RemoteTierOptions& tier_options, RemoteStore& tie
       retry_wait(tier_options.retry_after) {
   stats.exchange_bytes = exchange.size_bytes();
   constexpr std::uint64_t kSlowStart = 16;
-  read_window = std::max<std::uint64_t>(options.batch_bytes_max / kSlowStart, 1);
+  reads.window = writes.window = std::max<std::uint64_t>(options.batch_bytes_max / kSlowStart, 1);
 }
 
 // By counting under a seed that no other node has.

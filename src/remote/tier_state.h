@@ -3,6 +3,7 @@
 // Threads: one thread; CopiesDone is pushed to by the executor's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -127,6 +129,15 @@ struct ObjectWrite {
   std::uint64_t bytes = 0;  // of class-sets
 };
 
+// Of one batch, about: far below what a request to a connector may have.
+inline constexpr std::size_t kItemsMax = 1024, kPiecesMax = 4096;
+
+// What moves in one direction. It must come within one deadline, and nobody knows how fast the store is.
+struct Flow {
+  std::uint32_t batches = 0;            // under way
+  std::uint64_t bytes = 0, window = 0;  // of objects in them; the most of those, by what has been seen
+};
+
 // Ends of copies on their way back.
 class CopiesDone final {
  public:
@@ -188,16 +199,14 @@ struct RemoteTier::State {
 
   std::list<remote::ObjectRead> to_read;      // wait for the exchange or a batch
   std::list<remote::ObjectRead> now_reading;  // in a batch or being copied out
-  std::uint32_t read_batches = 0;
-  std::uint64_t read_window = 0, reading_bytes = 0;  // most under way together, by what has been seen; now
+  remote::Flow reads, writes;
 
   std::unordered_map<remote::PageBundle, remote::PageWrite, remote::HashPage> gathering;
   std::deque<remote::PageBundle> gathering_order;  // oldest first; entries that are gone are passed over
   std::list<remote::ObjectWrite> to_write;
   std::list<remote::ObjectWrite> now_writing;
   std::deque<std::list<remote::ObjectWrite>::iterator> to_put;  // of those: copied, wait for a batch
-  std::uint32_t write_batches = 0;
-  std::uint64_t writing_bytes = 0;  // of objects that have their place
+  std::uint64_t writing_bytes = 0;                              // of objects that have their place
   bool flush = false;
   std::vector<std::string> to_remove;  // objects
 
@@ -295,9 +304,19 @@ struct RemoteTier::State {
               const std::vector<RemoteResult>& results);
   void note_run(const remote::Lookup& lookup, const remote::AskedRun& asked);
 
+  // -- flow.cc --
+  // Most bytes of one batch, where `in_flight` are under way together.
+  std::uint64_t batch_share(const remote::Flow& flow, std::uint32_t in_flight) const;
+  // Whether an object of `size` bytes may leave beside `taken` of its batch; alone, and nothing under way: it
+  // may.
+  static bool may_leave(const remote::Flow& flow, std::uint64_t share, std::uint64_t taken,
+                        std::uint64_t size);
+  static void note_left(remote::Flow& flow, std::uint64_t bytes);
+  void note_back(remote::Flow& flow, std::uint64_t bytes, Time since,
+                 const std::vector<RemoteResult>& results) const;
+
   // -- reading.cc --
   std::size_t pump_reads();
-  void learn_speed(std::uint64_t bytes, Duration took, bool late);
   remote::ObjectRead& object_to_read(const remote::RunName& run, const remote::ObjectSpace& space);
   bool place_read(bool batch_empty, std::uint64_t& bytes, std::uint64_t& copied);
   bool start_reads(std::list<remote::ObjectRead> objects);
@@ -319,8 +338,8 @@ struct RemoteTier::State {
   void make_object(RemoteSpaceId space, const remote::Bundle& bundle, std::vector<Key> keys);
   std::uint64_t write_room() const;
   void copy_in(std::list<remote::ObjectWrite>::iterator object);
-  bool put_object(std::list<remote::ObjectWrite>::iterator object);
-  void end_write(std::list<remote::ObjectWrite>::iterator object, const std::vector<RemoteResult>& results);
+  bool put_objects();
+  void end_write(std::list<remote::ObjectWrite>::iterator object, std::span<const RemoteResult> results);
   void lose_page(const remote::PageWrite& page, const Status& status);
   void lose_all_writes(const Status& status);
 };

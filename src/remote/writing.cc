@@ -161,9 +161,12 @@ std::uint64_t RemoteTier::State::write_room() const {
 
 std::size_t RemoteTier::State::pump_writes() {
   std::size_t done = form_objects();
-  for (; !to_put.empty() && put_object(to_put.front()); to_put.pop_front()) ++done;
+  while (!to_put.empty() && writes.batches < options.writes_in_flight && put_objects()) ++done;
   // Reads first: what they wait for is not taken from them.
-  while (!to_write.empty() && to_read.empty() && write_batches < options.writes_in_flight) {
+  // What is copied while batches are under way leaves with the next.
+  const std::uint64_t ahead = std::min<std::uint64_t>(
+      write_room(), batch_share(writes, options.writes_in_flight) * (options.writes_in_flight + 1ULL));
+  while (!to_write.empty() && to_read.empty()) {
     ObjectWrite& object = to_write.front();
     const bool current = space_of(object.run.space).current == object.space;
     if (!current) {  // cleared meanwhile: nobody will look for it
@@ -172,10 +175,9 @@ std::size_t RemoteTier::State::pump_writes() {
       continue;
     }
     const auto owner = [&object](const remote::ObjectRecord& record) { return entry_of(object, record); };
-    if (writing_bytes != 0 && writing_bytes + run_bytes(object.run) > write_room()) break;
+    if (writing_bytes != 0 && writing_bytes + run_bytes(object.run) > ahead) break;
     if (!place(object.run, owner, object.place)) break;
     writing_bytes += object.place.bytes;
-    ++write_batches;
     ++done;
     now_writing.splice(now_writing.end(), to_write, to_write.begin());
     copy_in(std::prev(now_writing.end()));
@@ -206,18 +208,44 @@ void RemoteTier::State::copy_in(std::list<ObjectWrite>::iterator object) {
   copy(std::move(pieces), [this, object] { to_put.push_back(object); });
 }
 
-bool RemoteTier::State::put_object(std::list<ObjectWrite>::iterator object) {
+// What was copied meanwhile goes in one batch.
+bool RemoteTier::State::put_objects() {
   std::vector<RemoteItem> items;
   std::vector<Area> areas;
-  add_items(object->run, object->space, object->place, items, areas);
-  return start(
-      RemoteVerb::kPut, std::move(items), std::move(areas),
-      [this, object](const auto& results) { end_write(object, results); }, object->place.direct_bytes != 0);
+  std::vector<std::list<ObjectWrite>::iterator> all;
+  std::uint64_t bytes = 0;
+  std::size_t pieces = 0;
+  bool direct = false;
+  const std::uint64_t share = batch_share(writes, options.writes_in_flight);
+  for (const auto& object : to_put) {
+    const bool room = items.size() < remote::kItemsMax && pieces < remote::kPiecesMax;
+    if (!room || !may_leave(writes, share, bytes, object->place.bytes)) break;
+    add_items(object->run, object->space, object->place, items, areas);
+    for (const remote::ShardPlace& shard : object->place.shards) pieces += shard.pieces.size();
+    bytes += object->place.bytes;
+    direct |= object->place.direct_bytes != 0;
+    all.push_back(object);
+  }
+  if (all.empty()) return false;
+  const Time since = now();
+  const std::size_t count = all.size();
+  const auto ended = [=, this, all = std::move(all)](const std::vector<RemoteResult>& results) {
+    note_back(writes, bytes, since, results);
+    std::size_t next = 0;
+    for (const auto& object : all) {
+      const std::size_t shards = object->place.shards.size();
+      end_write(object, std::span(results).subspan(next, shards));
+      next += shards;
+    }
+  };
+  if (!start(RemoteVerb::kPut, std::move(items), std::move(areas), ended, direct)) return false;
+  note_left(writes, bytes);
+  to_put.erase(to_put.begin(), to_put.begin() + static_cast<std::ptrdiff_t>(count));
+  return true;
 }
 
 void RemoteTier::State::end_write(std::list<ObjectWrite>::iterator object,
-                                  const std::vector<RemoteResult>& results) {
-  --write_batches;
+                                  std::span<const RemoteResult> results) {
   Status status;
   for (const RemoteResult& result : results)
     if (status.ok()) status = remote::outcome_status(result.outcome, "an object was not stored");
