@@ -333,66 +333,6 @@ TEST(RemoteTier, ALateWriteHoldsItsRecordsUntilItIsQuietOrTheStoreIsClosed) {
   EXPECT_EQ(node.tier->stats().exchange_used_bytes, 0U);
 }
 
-TEST(RemoteTier, ManyObjectsOfManyShardsGoInRequestsThatAConnectorTakes) {
-  Bed bed;
-  TwinNature nature;
-  nature.exchange_bytes = 64U << 20;
-  RemoteTierOptions options;
-  options.runs.pages_max = 1;
-  options.batch_bytes_max = 1ULL << 30;  // no other bound
-  TierNode node(bed.objects, bed.clock, {.tp = 8}, nature, options);
-  node.settle();
-  constexpr std::uint64_t kPages = 800;  // 6,400 objects
-  const auto chain = tier_chain(kPages, 1);
-  node.append_pages(chain, 0, kPages);
-  node.settle();
-  EXPECT_EQ(node.written, kPages);
-  for (const Key& key : chain) EXPECT_TRUE(node.read(key, kFull));
-  node.settle();
-  node.expect_delivered(kPages);
-}
-
-TEST(RemoteTier, ObjectsThatWereCopiedMeanwhileLeaveInOneBatch) {
-  Bed bed;
-  RemoteTierOptions options;
-  options.runs.pages_max = 1;
-  TierNode node(bed.objects, bed.clock, {.tp = 2}, {}, options);
-  node.settle();
-  const std::uint64_t before = node.store.batches;
-  node.append_pages(tier_chain(200, 1), 0, 200);
-  node.settle();
-  EXPECT_EQ(node.written, 200U);
-  EXPECT_EQ(node.tier->stats().objects_written, 200U);
-  EXPECT_LT(node.store.batches - before, 20U);
-}
-
-// The first batch is all that waits, and late. Those after it are halved until they come in time.
-TEST(RemoteTier, BatchesOfWritesAreAsLargeAsTheStoreIsFast) {
-  Bed bed;
-  RemoteTierOptions options;
-  options.runs.pages_max = 1;
-  TierNode probe(bed.objects, bed.clock, {}, {}, options);
-  probe.settle();
-  probe.append_pages(tier_chain(1, 1), 0, 1);
-  probe.settle();
-  TwinNature nature;
-  nature.bytes_per_second = 10 * probe.tier->stats().object_bytes_written;
-  TierNode node(bed.objects, bed.clock, {}, nature, options, 2);
-  node.settle();
-  node.append_pages(tier_chain(40, 2), 0, 40);
-  node.settle();
-  EXPECT_GT(node.lost, 0U);
-  for (std::uint64_t round = 0; round < 3; ++round) {
-    node.append_pages(tier_chain(10, 3 + round), 0, 10);
-    node.settle();
-  }
-  const std::uint64_t lost = node.lost, written = node.written;
-  node.append_pages(tier_chain(40, 9), 0, 40);
-  node.settle();
-  EXPECT_EQ(node.lost, lost);
-  EXPECT_EQ(node.written, written + 40);
-}
-
 TEST(RemoteTier, AMarkerThatCannotBeAskedForNowIsNoProgress) {
   Bed bed;
   TwinNature nature;
