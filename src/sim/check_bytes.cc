@@ -48,11 +48,12 @@ class BytesChecker final : public Checker {
     for (const Key& key : ticket.keys) {
       const PageId page{scene.spaces[ticket.space].id, key};
       const auto found = scene.damage_found.find(page);
-      if (found == scene.damage_found.end() || found->second <= operation.step) continue;
-      if (std::none_of(all.begin(), all.end(), [&](const Delivery& each) {
-            return each.id == page && each.outcome == ItemOutcome::kDamaged;
-          }))
-        return true;
+      if (found == scene.damage_found.end()) continue;
+      Presence own = 0;
+      for (const Delivery& each : all)
+        if (each.id == page && each.outcome == ItemOutcome::kDamaged) own |= Presence{1} << each.cls.value();
+      for (const auto& [step, classes] : found->second)
+        if (step > operation.step && (classes & own) == 0) return true;
     }
     return false;
   }

@@ -224,7 +224,8 @@ struct Scene {
   // Removals, damage and device errors so far: a load that none of them met must keep to the letter what it
   // may write to.
   std::uint64_t disturbances = 0;
-  std::map<PageId, std::uint64_t> damage_found;       // the step in which a page last left as damaged
+  // What left as damaged: in which step, which classes.
+  std::map<PageId, std::vector<std::pair<std::uint64_t, Presence>>> damage_found;
   std::array<std::uint64_t, 2> device_errors_seen{};  // reads, writes
   std::uint64_t ran_before_poll = 0;                  // tasks whose end the node has been told
   // Generations that were resident when their namespace was cleared: out of sight, slots not swept yet.

@@ -89,6 +89,9 @@ Presence in_log(const Scene& scene, const PageId& page) {
 
 Presence found_below(const Scene& scene, const PageId& page) {
   Presence bits = in_log(scene, page);
+  // A drive that lies loses classes that the page cannot be without.
+  for (const ClassForm& cls : scene.form_of(scene.spaces[scene.space_of.at(page.ns)]).classes)
+    if (cls.required() && (bits >> cls.id.value() & 1) == 0) return bits;
   for (const AuditResidence& each : scene.view.after.residences)
     if (each.page_below && each.ns == page.ns && each.key == page.key &&
         !scene.cleared_generations.contains(each.generation))

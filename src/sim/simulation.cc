@@ -61,7 +61,8 @@ class Run final {
     view.after = scene_.node->audit();
     for (const Event& event : view.events.events) {
       scene_.book.apply(event);
-      if (event.cause == Cause::kDamaged) scene_.damage_found[{event.ns, event.key}] = number;
+      if (event.cause == Cause::kDamaged)
+        scene_.damage_found[{event.ns, event.key}].emplace_back(number, event.classes);
     }
     if (view.events.lost != 0) ++scene_.disturbances;  // whatever it was
     if (view.events.lost != 0) scene_.book.resync(view.after, scene_.cleared_generations);
