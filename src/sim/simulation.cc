@@ -61,7 +61,7 @@ class Run final {
     view.after = scene_.node->audit();
     for (const Event& event : view.events.events) {
       scene_.book.apply(event);
-      if (event.cause == Cause::kDamaged)
+      if (event.cause == Cause::kDamaged && event.classes != 0)  // else an entry that its last class left
         scene_.damage_found[{event.ns, event.key}].emplace_back(number, event.classes);
     }
     if (view.events.lost != 0) ++scene_.disturbances;  // whatever it was
