@@ -1,5 +1,8 @@
 // How much moves at a time.
 
+#include <algorithm>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "remote/test_tier_world.h"
@@ -40,6 +43,27 @@ TEST(Flow, ObjectsThatWereCopiedMeanwhileLeaveInOneBatch) {
   EXPECT_EQ(node.written, 200U);
   EXPECT_EQ(node.tier->stats().objects_written, 200U);
   EXPECT_LT(node.store.batches - before, 20U);
+}
+
+TEST(Flow, EachObjectOfABatchHasItsOwnEnd) {
+  TwinObjects objects;
+  ManualClock clock;
+  RemoteTierOptions options;
+  options.runs.pages_max = 1;
+  TierNode node(objects, clock, {.tp = 2}, {}, options);
+  node.settle();
+  node.store.nature().item_failed = 0.3;
+  const auto chain = tier_chain(200, 1);
+  node.append_pages(chain, 0, 200);
+  node.settle();
+  EXPECT_GT(node.lost, 50U);
+  EXPECT_EQ(node.written + node.lost, 200U);
+  std::uint64_t whole = 0;
+  for (const Key& key : chain)
+    whole += std::count_if(objects.begin(), objects.end(), [&](const auto& object) {
+               return object.first.find(to_hex(key)) != std::string::npos;
+             }) == 2;
+  EXPECT_EQ(node.written, whole);
 }
 
 // The first batch is all that waits, and late. Those after it are halved until they come in time.
