@@ -57,6 +57,21 @@ tiercel::Node open_node(const std::string& path) {
   return must(tiercel::Node::open(options));
 }
 
+// A server would serve meanwhile, and one thread of it would wait: sigwait(&ending, &signal). This program
+// ends itself.
+void end_by_signal(tiercel::Node& node) {
+  sigset_t ending;
+  sigemptyset(&ending);
+  sigaddset(&ending, SIGTERM);
+  must(tiercel::Status{::kill(::getpid(), SIGTERM) == 0 ? TIERCEL_OK : TIERCEL_INTERNAL, ""});
+  int signal = 0;
+  sigwait(&ending, &signal);
+  const tiercel_write_down report = must(node.write_down(10 * kSecond));  // what the disk had not got yet
+  std::printf("SIGTERM: %d more records written down, %d left\n", static_cast<int>(report.class_sets),
+              static_cast<int>(report.left_class_sets));
+  must(node.close());  // would have written them down by itself
+}
+
 // One process's life. Returns: pages that came from the disk.
 std::uint64_t run(const std::string& path) {
   tiercel::Node node = open_node(path);
@@ -115,19 +130,7 @@ std::uint64_t run(const std::string& path) {
     const tiercel::Stored stored = must(ns.store(items, store));
     must(stored.operation.wait(TIERCEL_COMPLETION_DURABLE, 10 * kSecond));
   }
-
-  // A server would serve here, and one thread of it would wait: sigwait(&ending, &signal). This program ends
-  // itself.
-  sigset_t ending;
-  sigemptyset(&ending);
-  sigaddset(&ending, SIGTERM);
-  must(tiercel::Status{::kill(::getpid(), SIGTERM) == 0 ? TIERCEL_OK : TIERCEL_INTERNAL, ""});
-  int signal = 0;
-  sigwait(&ending, &signal);
-  const tiercel_write_down report = must(node.write_down(10 * kSecond));  // what the disk had not got yet
-  std::printf("SIGTERM: %d more records written down, %d left\n", static_cast<int>(report.class_sets),
-              static_cast<int>(report.left_class_sets));
-  must(node.close());  // would have written them down by itself
+  end_by_signal(node);
   return found.disk_pages;
 }
 

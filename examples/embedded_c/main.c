@@ -20,7 +20,7 @@ static tiercel_error error;
 static void must(tiercel_status status) {
   if (status == TIERCEL_OK) return;
   fprintf(stderr, "%s: %s\n", tiercel_status_name(status), error.message);
-  exit(1);
+  exit(1); /* NOLINT(concurrency-mt-unsafe): one thread */
 }
 
 /* A node, a session, the model's form, and a namespace for these weights. */
@@ -108,8 +108,8 @@ int main(void) {
   tiercel_key keys[kPages];
   uint64_t count = 0;
   must(tiercel_key_chain_start(ns, &chain, &error));
-  must(tiercel_keys_from_tokens(ns, &chain, prompt, kPages * kPageTokens, 1, NULL, 0, keys, kPages, &count,
-                                NULL, &error));
+  must(tiercel_keys_from_tokens(ns, &chain, prompt, sizeof prompt / sizeof *prompt, 1, NULL, 0, keys, kPages,
+                                &count, NULL, &error));
 
   static unsigned char computed[sizeof memory];
   for (size_t i = 0; i < sizeof memory; ++i) computed[i] = (unsigned char)(i * 31 + i / 256);

@@ -246,7 +246,7 @@ TEST(ReuseModel, VisitsThatNobodyFollowedAreHeldAgainstTheirKindHoweverLongAgo) 
     learn(model, chain(10, i));
     learn(model, joined(chain(10, i), 10, chain(4, 100'000 + i)));  // once, and never again
   }
-  for (std::uint64_t i = 0; i < 3 * 4096; ++i) learn(model, chain(1, 1'000'000 + i));
+  for (std::uint64_t i = 0; i < 3ULL * 4096; ++i) learn(model, chain(1, 1'000'000 + i));
   EXPECT_LT(model.used(chain(10, 150)[9]).chance, 0.05);
 }
 

@@ -69,7 +69,7 @@ TEST(Advice, FallsSilentWhereNothingIsEverContinuedAndSpeaksWhereItIs) {
   TestWorld world(small());
   const auto see = [&](const std::vector<Key>& keys, std::uint64_t request) {
     const TicketId ticket = world.match(keys, RequestId(request));
-    const Lengths lengths = advice(world, ticket, {keys.size()});
+    Lengths lengths = advice(world, ticket, {keys.size()});
     world.node().release(ticket);
     world.node().request_end(RequestId(request));
     return lengths;

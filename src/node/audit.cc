@@ -71,6 +71,7 @@ Audit Node::audit() const {
   Audit audit;
   audit.stats = stats();
   std::vector<const Residence*> sorted;
+  sorted.reserve(s.residences.size());
   for (const auto& [id, set] : s.residences) sorted.push_back(set.get());
   std::sort(sorted.begin(), sorted.end(),
             [](const Residence* a, const Residence* b) { return a->id < b->id; });

@@ -146,6 +146,28 @@ Presence Node::State::visible_presence(const MatchQuery& query, const Request* r
   return page->presence;
 }
 
+// Too little beyond what the engine holds is not worth a load, and a session's bound may not allow the
+// longest: such lengths are not offered, and the pages that they would have brought are missed for that
+// reason.
+Reason Node::State::lease_offered(Ticket& ticket, const MatchQuery& query, std::span<Page* const> found,
+                                  ResumeAnswer& rule) {
+  const StorageForm& model = *space_of(query.ns).form->form;
+  const std::uint64_t page_tokens = model.spec.page_tokens;
+  Reason forced = Reason::kLimit;
+  if (page_tokens < options.load_back_threshold_tokens && rule.longest != 0) {
+    const std::vector<Presence> nothing(found.size());
+    const ResumeQuery by_engine{nothing, query.first_page, ticket.held, query.limit_tokens};
+    const std::uint64_t held = restorable(model, by_engine).longest;
+    if (rule.longest > held && (rule.longest - held) * page_tokens < options.load_back_threshold_tokens) {
+      forced = Reason::kBelowThreshold;
+      while (rule.lengths.back() > held) rule.lengths.pop_back();
+    }
+  }
+  for (std::uint64_t fits = 0; (fits = lease_for(ticket, found, rule.lengths.back())) < rule.lengths.back();)
+    while (rule.lengths.back() > fits) rule.lengths.pop_back();  // length 0 leases nothing
+  return forced;
+}
+
 void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request* request) {
   const Form& form = *space_of(query.ns).form;
   const StorageForm& model = *form.form;
@@ -174,23 +196,9 @@ void Node::State::answer(Ticket& ticket, const MatchQuery& query, const Request*
   ResumeAnswer rule = restorable(model, resume);
   view.known_pages = rule.gap;
 
-  // Too little beyond what the engine holds is not worth a load, and a session's bound may not allow the
-  // longest: such lengths are not offered, and the pages that they would have brought are missed for that
-  // reason.
   const std::uint64_t page_tokens = model.spec.page_tokens;
   const std::uint64_t possible = rule.longest;
-  Reason forced = Reason::kLimit;
-  if (page_tokens < options.load_back_threshold_tokens && possible != 0) {
-    const std::vector<Presence> nothing(presence.size());
-    const ResumeQuery by_engine{nothing, query.first_page, ticket.held, query.limit_tokens};
-    const std::uint64_t held = restorable(model, by_engine).longest;
-    if (possible > held && (possible - held) * page_tokens < options.load_back_threshold_tokens) {
-      forced = Reason::kBelowThreshold;
-      while (rule.lengths.back() > held) rule.lengths.pop_back();
-    }
-  }
-  for (std::uint64_t fits = 0; (fits = lease_for(ticket, found, rule.lengths.back())) < rule.lengths.back();)
-    while (rule.lengths.back() > fits) rule.lengths.pop_back();  // length 0 leases nothing
+  const Reason forced = lease_offered(ticket, query, found, rule);
   view.lengths = std::move(rule.lengths);
   view.length = view.lengths.back();
   AnswerSoFar so_far{query, request, found, presence, lower};

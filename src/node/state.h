@@ -416,6 +416,9 @@ struct Node::State {
   void finish_match(Ticket& ticket, const MatchQuery& query);
   // Longest restorable length whose records fit the session's bound; fills the ticket's view and leases.
   void answer(Ticket& ticket, const MatchQuery& query, const Request* request);
+  // Takes out of `rule` the lengths that are not offered, leases the longest that is left; why they are not.
+  Reason lease_offered(Ticket& ticket, const MatchQuery& query, std::span<Page* const> found,
+                       ResumeAnswer& rule);
   // `lower`: its classes on the disk.
   PageView page_view(NamespaceId ns, const Key& key, const Page* page, const Request* request,
                      Presence lower) const;
