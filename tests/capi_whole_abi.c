@@ -18,7 +18,7 @@ static void expect(int condition, const char* what, int line) {
   if (condition) return;
   fprintf(stderr, "line %d: %s; last error: %s: %s\n", line, what, tiercel_status_name(error.code),
           error.message);
-  exit(1);
+  exit(1); /* NOLINT(concurrency-mt-unsafe): at its end */
 }
 #define EXPECT(condition) expect((condition), #condition, __LINE__)
 #define OK(call) expect((call) == TIERCEL_OK, #call, __LINE__)
@@ -85,12 +85,12 @@ static void close_all(void) {
 }
 
 static void specs(void) {
-  static const char config[] =
+  static const char kConfig[] =
       "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
       "\"num_attention_heads\": 4, \"num_key_value_heads\": 2}";
   tiercel_spec *spec = NULL, *again = NULL;
   tiercel_config_options options = {.size = sizeof options, .page_tokens = 32, .dtype = TIERCEL_DTYPE_FP16};
-  OK(tiercel_spec_from_config(config, sizeof config - 1, &options, &spec, &error));
+  OK(tiercel_spec_from_config(kConfig, sizeof kConfig - 1, &options, &spec, &error));
   char text[4096];
   uint64_t count = 0, count_again = 0;
   OK(tiercel_spec_to_json(spec, text, sizeof text, &count, &error));
@@ -164,11 +164,11 @@ static void make_keys(void) {
   tiercel_key_chain chain;
   OK(tiercel_key_chain_start(ns, &chain, &error));
   uint64_t count = 0;
-  OK(tiercel_keys_from_tokens(ns, &chain, tokens, 2 * kPageTokens, 1, NULL, 0, keys, kPages, &count, &probe,
-                              &error));
+  OK(tiercel_keys_from_tokens(ns, &chain, tokens, (uint64_t)2 * kPageTokens, 1, NULL, 0, keys, kPages, &count,
+                              &probe, &error));
   EXPECT(count == 2 && chain.pages == 2);
-  OK(tiercel_keys_from_tokens(ns, &chain, tokens + 2 * kPageTokens, 2 * kPageTokens + 3, 1, NULL, 0, keys + 2,
-                              2, &count, NULL, &error));
+  OK(tiercel_keys_from_tokens(ns, &chain, tokens + (size_t)2 * kPageTokens, (uint64_t)2 * kPageTokens + 3, 1,
+                              NULL, 0, keys + 2, 2, &count, NULL, &error));
   EXPECT(count == 2 && chain.pages == kPages);
 
   tiercel_identity external = {
@@ -283,7 +283,8 @@ static void read_ticket(tiercel_ticket* ticket) {
   EXPECT(count == 2 && lengths[0] == 0 && lengths[1] == kPages);
   tiercel_ticket_counts counts = {.size = sizeof counts};
   OK(tiercel_ticket_summary(ticket, &counts, &error));
-  EXPECT(counts.length == kPages && counts.hit_tokens == kPages * kPageTokens && counts.missed_tokens == 3);
+  EXPECT(counts.length == kPages && counts.hit_tokens == (uint64_t)kPages * kPageTokens &&
+         counts.missed_tokens == 3);
   uint64_t resident[2];
   OK(tiercel_ticket_resident(ticket, TIERCEL_TIER_HOST, resident, 2, &count, &error));
   EXPECT(count == 2 && resident[0] == kPages && resident[1] == 1);
@@ -337,9 +338,10 @@ static void load_all(void) {
   OK(tiercel_load_outcomes(operation, 0, outcomes, kPages, &count, &error));
   EXPECT(count == kPages && outcomes[0] == TIERCEL_ENTRY_DELIVERED);
   for (int part = 0; part < 2; ++part)
-    EXPECT(memcmp(full[part], full_was + (size_t)part * sizeof full[0], kPages * 1024) == 0);
+    EXPECT(memcmp(full[part], full_was + (size_t)part * sizeof full[0], (size_t)kPages * 1024) == 0);
   for (int layer = 0; layer < 3; ++layer)
-    EXPECT(memcmp(state[layer][5], state_was + (size_t)layer * sizeof state[0] + 5 * 2048, 2048) == 0);
+    EXPECT(memcmp(state[layer][5], state_was + (size_t)layer * sizeof state[0] + (size_t)5 * 2048, 2048) ==
+           0);
   OK(tiercel_operation_cancel(operation, &error)); /* too late: no effect */
   tiercel_operation_release(operation);
   OK(tiercel_ticket_cancel(worker, &error));
@@ -451,9 +453,9 @@ static void load_all_of_disk(void) {
   memcpy(state_is, state, sizeof state);
   compute();
   for (int part = 0; part < 2; ++part)
-    EXPECT(memcmp(full_is + part * (int)sizeof full[0], full[part], kPages * sizeof full[0][0]) == 0);
+    EXPECT(memcmp(full_is + (size_t)part * sizeof full[0], full[part], kPages * sizeof full[0][0]) == 0);
   for (int layer = 0; layer < 3; ++layer)
-    EXPECT(memcmp(state_is + layer * (int)sizeof state[0] + 5 * (int)sizeof state[0][0], state[layer][5],
+    EXPECT(memcmp(state_is + (size_t)layer * sizeof state[0] + 5 * sizeof state[0][0], state[layer][5],
                   sizeof state[0][0]) == 0);
 }
 
@@ -530,7 +532,7 @@ static void disk_match(void) {
 }
 
 static void with_disk(tiercel_threading threading) {
-  const char* folder = getenv("TMPDIR");
+  const char* folder = getenv("TMPDIR"); /* NOLINT(concurrency-mt-unsafe): nobody sets it */
   char path[512];
   snprintf(path, sizeof path, "%s/tiercel-whole-abi.XXXXXX", folder != NULL ? folder : "/tmp");
   const int fd = mkstemp(path);

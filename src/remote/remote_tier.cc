@@ -151,12 +151,12 @@ std::size_t RemoteTier::State::take_ends() {
       end_batch(event);
       continue;
     }
-    if (auto batch = unquiet.extract(event.batch)) end_unquiet(std::move(batch.mapped()));
+    if (const auto batch = unquiet.extract(event.batch)) end_unquiet(batch.mapped());
   }
   return done;
 }
 
-void RemoteTier::State::end_unquiet(Unquiet batch) {
+void RemoteTier::State::end_unquiet(const Unquiet& batch) {
   ending_quiet = false;  // it came too late for anything that it did to count
   if (batch.then) batch.then(batch.results);
   for (const Area& area : batch.areas) {
@@ -388,7 +388,7 @@ void RemoteTier::close(Duration at_most) {
   s.store.close(std::max<Duration>(until - s.now(), std::chrono::milliseconds(1)));
   s.take_ends();
   // The store is closed: whatever did not become quiet has nobody behind it who could be waited for.
-  for (auto& [id, batch] : std::exchange(s.unquiet, {})) s.end_unquiet(std::move(batch));
+  for (const auto& [id, batch] : std::exchange(s.unquiet, {})) s.end_unquiet(batch);
   s.take_copies();  // what is still being copied ends by poll()
 }
 

@@ -49,6 +49,50 @@ struct Counted {
   std::uint64_t delivered = 0, direct_bytes = 0;
 };
 
+// One thing that happens to a node, or to its store.
+void act(TierNode& node, std::uint64_t own, ManualClock& clock, Prng& prng) {
+  const auto chain = tier_chain(kPages, prng.below(kChains));
+  switch (prng.below(12)) {
+    case 0:
+    case 1:
+    case 2: {
+      const std::uint64_t to = 1 + prng.below(kPages);
+      for (std::uint64_t page = prng.below(to); page < to; ++page)
+        for (const ClassForm& cls : node.form->classes)
+          if (!cls.is_state() || prng.chance(0.2))
+            node.append(chain, page, cls.id, own * kEpochs + node.clears);
+      break;
+    }
+    case 3:
+    case 4: {
+      const std::uint64_t first = prng.chance(0.7) ? 0 : prng.below(kPages);
+      const std::vector<Key> keys(chain.begin() + static_cast<std::ptrdiff_t>(first), chain.end());
+      node.look(keys, {}, first);
+      break;
+    }
+    case 5:
+    case 6:
+    case 7:
+      for (const Key& key : chain)
+        for (const ClassForm& cls : node.form->classes) node.read(key, cls.id);
+      break;
+    case 8:
+      if (prng.chance(0.1)) node.store.hang(true);
+      if (prng.chance(0.3)) node.store.hang(false);
+      break;
+    case 9:
+      if (prng.chance(0.2)) node.store.kill();
+      if (prng.chance(0.5)) node.store.revive();
+      break;
+    case 10:
+      if (prng.chance(0.15)) clear(node, prng);
+      break;
+    case 11:
+      clock.advance(std::chrono::milliseconds(prng.below(400)));
+      break;
+  }
+}
+
 void run(std::uint64_t seed, Counted& counted) {
   SCOPED_TRACE(seed);
   Prng prng(seed);
@@ -69,46 +113,7 @@ void run(std::uint64_t seed, Counted& counted) {
   for (int step = 0; step < 400; ++step) {
     const std::uint64_t own = prng.below(nodes.size());
     TierNode& node = *nodes[own];
-    const auto chain = tier_chain(kPages, prng.below(kChains));
-    switch (prng.below(12)) {
-      case 0:
-      case 1:
-      case 2: {
-        const std::uint64_t to = 1 + prng.below(kPages);
-        for (std::uint64_t page = prng.below(to); page < to; ++page)
-          for (const ClassForm& cls : node.form->classes)
-            if (!cls.is_state() || prng.chance(0.2))
-              node.append(chain, page, cls.id, own * kEpochs + node.clears);
-        break;
-      }
-      case 3:
-      case 4: {
-        const std::uint64_t first = prng.chance(0.7) ? 0 : prng.below(kPages);
-        const std::vector<Key> keys(chain.begin() + static_cast<std::ptrdiff_t>(first), chain.end());
-        node.look(keys, {}, first);
-        break;
-      }
-      case 5:
-      case 6:
-      case 7:
-        for (const Key& key : chain)
-          for (const ClassForm& cls : node.form->classes) node.read(key, cls.id);
-        break;
-      case 8:
-        if (prng.chance(0.1)) node.store.hang(true);
-        if (prng.chance(0.3)) node.store.hang(false);
-        break;
-      case 9:
-        if (prng.chance(0.2)) node.store.kill();
-        if (prng.chance(0.5)) node.store.revive();
-        break;
-      case 10:
-        if (prng.chance(0.15)) clear(node, prng);
-        break;
-      case 11:
-        clock.advance(std::chrono::milliseconds(prng.below(400)));
-        break;
-    }
+    act(node, own, clock, prng);
     node.poll();
     if (prng.chance(0.5)) node.tier->wait(std::chrono::milliseconds(1 + prng.below(20)));
   }

@@ -246,7 +246,7 @@ struct RemoteTier::State {
              bool direct = false);
   std::size_t take_ends();
   void end_batch(const RemoteEvent& done);
-  void end_unquiet(Unquiet batch);
+  void end_unquiet(const Unquiet& batch);
   void judge(const std::vector<RemoteResult>& results);
   void trip();
   void recover();
