@@ -19,6 +19,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from memory_socket import memory_socket
+
 PATIENCE_S = 60.0  # only a program that does not come up at all takes so long
 PR_SET_PDEATHSIG = 1
 
@@ -54,10 +56,13 @@ class Cluster:
 
     def start_client(self, lends):
         """A mooncake_client; returns the process and its address. `lends`: bytes, or as "64MB"; "0MB" for none."""
-        port, wanted = free_port(), self.segments() + (lends != "0MB")
+        port, before = free_port(), self._names()
         client = self._run("mooncake_client", "--host=127.0.0.1", f"--port={port}", f"--master_server_address=127.0.0.1:{self.port}",
                            f"--metadata_server={self.metadata_server}", "--protocol=tcp", f"--global_segment_size={lends}", "--threads=4")
-        self._wait(client, "the mooncake_client", lambda: reachable(port) and self.segments() >= wanted)
+
+        def is_up():
+            return reachable(port) and shares_memory(port) and (lends == "0MB" or bool(self._names() - before))
+        self._wait(client, "the mooncake_client", is_up)
         return client, f"127.0.0.1:{port}"
 
     def ask(self, path):
@@ -69,8 +74,11 @@ class Cluster:
             return ""
 
     def segments(self):
-        """How many lend memory."""
-        return len(self.ask("get_all_segments").split())
+        """How many lend memory; one that has died counts until the master's client_ttl is over."""
+        return len(self._names())
+
+    def _names(self):
+        return set(self.ask("get_all_segments").split())
 
     def stop(self):
         for child in self._started:
@@ -119,6 +127,12 @@ def reachable(port):
     except OSError:
         return False
     return True
+
+
+def shares_memory(port):
+    """A mooncake_client does so through a socket of its own, a moment after its port is open."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as beside:
+        return beside.connect_ex(memory_socket(port)) == 0
 
 
 def main(arguments):

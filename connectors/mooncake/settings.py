@@ -11,6 +11,7 @@ import socket
 import sys
 import urllib.parse
 
+from memory_socket import memory_socket
 from tiercel_connector import BadOption, Down, Options
 
 ENVIRONMENT = {
@@ -152,8 +153,7 @@ class Settings:
 
 
 def _connect_beside(address):
-    """Memory is shared through a socket without a file, whose name has the port in it (and an @ of its own)."""
-    name = f"\0@mooncake_client_{address.rpartition(':')[2]}.sock"
+    name = memory_socket(address.rpartition(":")[2])
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as beside:
         beside.settimeout(2.0)
         try:
