@@ -239,7 +239,7 @@ def together():
 
 
 def a_later_round_that_fails():
-    """Of batches that went together, or of one with a name twice, what was done stays done."""
+    """Of a batch with a name twice, what was done stays done."""
     code = """
 import sys; sys.path.append({!r}); import tiercel_connector as t
 class Twice(t.BackEnd):

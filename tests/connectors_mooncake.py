@@ -20,11 +20,12 @@ STAND_IN = SOURCE / "tests" / "connector_mooncake_stand_in.py"
 
 
 def connect(cluster, config=None, **more):
-    """Started again where the library finds no port at its first try, as a node does."""
+    """Started again where the library's set-up fails, as a node does; that is seen now and then, and said."""
     for _ in range(3):
         node = Connector([cluster.python, FOLDER], cluster.config(**(config or {})), **more)
         if node.hello is None or node.hello.status != DOWN:
             break
+        print("  started again:", node.hello.text)
         node.close()
     check(node.hello and node.hello.status == OK, config, node.hello)
     return node

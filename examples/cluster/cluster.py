@@ -13,10 +13,8 @@ question over a system prompt that the first one computed; without --model a tin
 import argparse
 import json
 import os
-import random
 import select
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +23,9 @@ import urllib.request
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(TOP / "connectors" / "mooncake"))
+from cluster import free_port, reachable  # noqa: E402
+
 STARTED = []
 LEASE_S, CLIENT_TTL_S = 2, 3  # what the master gives: short, so that nobody waits for this example
 MARKERS_S = 6  # a little longer than nodes trust the markers that they have seen
@@ -70,25 +71,6 @@ def end(child, number=signal.SIGTERM):
             child.wait()
 
 
-def free_port():
-    """Below those that the kernel gives to clients: one that keeps trying a server which is gone could be given that server's own."""
-    while True:
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", random.randrange(10000, 30000)))
-                return probe.getsockname()[1]
-            except OSError:
-                continue
-
-
-def answers(port):
-    try:
-        socket.create_connection(("127.0.0.1", port), 0.5).close()
-        return True
-    except OSError:
-        return False
-
-
 class Mooncake:
     """A master, a metadata server, and a machine that lends memory."""
 
@@ -97,7 +79,7 @@ class Mooncake:
         self.rpc, self.http, self.metadata_port, self.client_port = free_port(), free_port(), free_port(), free_port()
         self.metadata = self.run("mooncake_http_metadata_server", "--host", "127.0.0.1", "--port", self.metadata_port)
         self.start_master()
-        expect(until(lambda: answers(self.metadata_port)) is not None, "the metadata server does not come up")
+        expect(until(lambda: reachable(self.metadata_port)) is not None, "the metadata server does not come up")
         self.start_lender()
 
     def run(self, program, *arguments):
@@ -107,7 +89,7 @@ class Mooncake:
         self.master = self.run("mooncake_master", "--rpc_address=127.0.0.1", f"--rpc_port={self.rpc}", "--metrics_host=127.0.0.1",
                                f"--metrics_port={self.http}", f"--default_kv_lease_ttl={1000 * LEASE_S}", f"--client_ttl={CLIENT_TTL_S}",
                                "--logtostderr=1")
-        expect(until(lambda: answers(self.rpc) and self.ask("health") != "") is not None, "the master does not come up")
+        expect(until(lambda: reachable(self.rpc) and self.ask("health") != "") is not None, "the master does not come up")
 
     def start_lender(self):
         before = len(self.ask("get_all_segments").split())
@@ -330,7 +312,7 @@ def main():
         # Until the master has noticed, it places objects there, and they are lost.
         expect(until(lambda: cluster.ask("get_all_segments").split() == []) is not None, "the master does not forget who is gone")
         cluster.metadata = cluster.run("mooncake_http_metadata_server", "--host", "127.0.0.1", "--port", cluster.metadata_port)
-        until(lambda: answers(cluster.metadata_port))
+        until(lambda: reachable(cluster.metadata_port))
         cluster.start_lender()
         llama(arguments.programs, cluster, arguments.model, Path(name))
         second.process.stdin.close()

@@ -10,7 +10,8 @@ using remote::Flow;
 
 namespace {
 
-// While one batch is on its way, what another brings or takes is copied: more goes in several.
+// Two objects as large as runs are made, with their headers. More goes in several batches: while one is on
+// its way, what another brings or takes is copied.
 constexpr std::uint64_t kOneBatch = 17ULL << 20;
 constexpr std::uint64_t kWindowMax = 1ULL << 40;  // whatever a batch may have
 

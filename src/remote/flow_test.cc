@@ -10,15 +10,20 @@
 namespace tiercel {
 namespace {
 
-TEST(Flow, ManyObjectsOfManyShardsGoInRequestsThatAConnectorTakes) {
+// A page is an object.
+struct PageBed {
+  PageBed() { options.runs.pages_max = 1; }
   TwinObjects objects;
   ManualClock clock;
+  RemoteTierOptions options;
+};
+
+TEST(Flow, ManyObjectsOfManyShardsGoInRequestsThatAConnectorTakes) {
+  PageBed bed;
   TwinNature nature;
   nature.exchange_bytes = 64U << 20;
-  RemoteTierOptions options;
-  options.runs.pages_max = 1;
-  options.batch_bytes_max = 1ULL << 30;  // no other bound
-  TierNode node(objects, clock, {.tp = 8}, nature, options);
+  bed.options.batch_bytes_max = 1ULL << 30;  // no other bound
+  TierNode node(bed.objects, bed.clock, {.tp = 8}, nature, bed.options);
   node.settle();
   constexpr std::uint64_t kPages = 800;  // 6,400 objects
   const auto chain = tier_chain(kPages, 1);
@@ -31,11 +36,8 @@ TEST(Flow, ManyObjectsOfManyShardsGoInRequestsThatAConnectorTakes) {
 }
 
 TEST(Flow, ObjectsThatWereCopiedMeanwhileLeaveInOneBatch) {
-  TwinObjects objects;
-  ManualClock clock;
-  RemoteTierOptions options;
-  options.runs.pages_max = 1;
-  TierNode node(objects, clock, {.tp = 2}, {}, options);
+  PageBed bed;
+  TierNode node(bed.objects, bed.clock, {.tp = 2}, {}, bed.options);
   node.settle();
   const std::uint64_t before = node.store.batches;
   node.append_pages(tier_chain(200, 1), 0, 200);
@@ -45,12 +47,22 @@ TEST(Flow, ObjectsThatWereCopiedMeanwhileLeaveInOneBatch) {
   EXPECT_LT(node.store.batches - before, 20U);
 }
 
+TEST(Flow, OnePollBeginsABoundedNumberOfCopies) {
+  PageBed bed;
+  TwinNature nature;
+  nature.exchange_bytes = 64U << 20;
+  TierNode node(bed.objects, bed.clock, {}, nature, bed.options);
+  node.settle();
+  node.append_pages(tier_chain(3000, 1), 0, 3000);
+  node.tier->poll();
+  EXPECT_EQ(node.executor.waiting(), 1024U);
+  node.settle();
+  EXPECT_EQ(node.written, 3000U);
+}
+
 TEST(Flow, EachObjectOfABatchHasItsOwnEnd) {
-  TwinObjects objects;
-  ManualClock clock;
-  RemoteTierOptions options;
-  options.runs.pages_max = 1;
-  TierNode node(objects, clock, {.tp = 2}, {}, options);
+  PageBed bed;
+  TierNode node(bed.objects, bed.clock, {.tp = 2}, {}, bed.options);
   node.settle();
   node.store.nature().item_failed = 0.3;
   const auto chain = tier_chain(200, 1);
@@ -60,7 +72,7 @@ TEST(Flow, EachObjectOfABatchHasItsOwnEnd) {
   EXPECT_EQ(node.written + node.lost, 200U);
   std::uint64_t whole = 0;
   for (const Key& key : chain)
-    whole += std::count_if(objects.begin(), objects.end(), [&](const auto& object) {
+    whole += std::count_if(bed.objects.begin(), bed.objects.end(), [&](const auto& object) {
                return object.first.find(to_hex(key)) != std::string::npos;
              }) == 2;
   EXPECT_EQ(node.written, whole);
@@ -68,17 +80,14 @@ TEST(Flow, EachObjectOfABatchHasItsOwnEnd) {
 
 // The first batch is all that waits, and late. Those after it are halved until they come in time.
 TEST(Flow, BatchesOfWritesAreAsLargeAsTheStoreIsFast) {
-  TwinObjects objects;
-  ManualClock clock;
-  RemoteTierOptions options;
-  options.runs.pages_max = 1;
-  TierNode probe(objects, clock, {}, {}, options);
+  PageBed bed;
+  TierNode probe(bed.objects, bed.clock, {}, {}, bed.options);
   probe.settle();
   probe.append_pages(tier_chain(1, 1), 0, 1);
   probe.settle();
   TwinNature nature;
   nature.bytes_per_second = 10 * probe.tier->stats().object_bytes_written;
-  TierNode node(objects, clock, {}, nature, options, 2);
+  TierNode node(bed.objects, bed.clock, {}, nature, bed.options, 2);
   node.settle();
   node.append_pages(tier_chain(40, 2), 0, 40);
   node.settle();

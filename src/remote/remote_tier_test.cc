@@ -582,6 +582,31 @@ TEST(RemoteTier, ALostMarkerIsAClear) {
   EXPECT_THAT(reader.there(chain), Each(0U));
 }
 
+TEST(RemoteTier, WhereAStoreHasLostItsMarkersANodeMissesOnlyUntilItLooksForThemAgain) {
+  Bed bed;
+  TierNode node(bed.objects, bed.clock, {});
+  node.settle();
+  bed.clock.advance(std::chrono::seconds(3));
+  TierNode other(bed.objects, bed.clock, {}, {}, {}, 2);  // has seen them later
+  other.settle();
+  bed.objects.clear();
+  bed.clock.advance(std::chrono::seconds(3));
+  const auto before = tier_chain(1, 1), chain = tier_chain(1, 2);
+  node.append_pages(before, 0, 1);  // by which it looks for them
+  node.settle();
+  node.append_pages(chain, 0, 1);
+  node.settle();
+  other.look(chain);
+  other.settle();
+  EXPECT_THAT(other.there(chain), Each(0U));
+  bed.clock.advance(std::chrono::seconds(3));
+  other.look(chain);
+  other.settle();
+  other.look(chain);
+  other.settle();
+  EXPECT_THAT(other.there(chain), Each(1U));
+}
+
 TEST(RemoteTier, SnapshotsAreLookedForFromTheDeepestOnAndWindowsBeforeIt) {
   Bed bed;
   TierModel model;

@@ -62,6 +62,7 @@ class SlowExecutor final : public Executor {
     tasks_ = std::move(later);
   }
   bool idle() const { return tasks_.empty(); }
+  std::size_t waiting() const { return tasks_.size(); }
 
  private:
   Prng prng_;

@@ -307,8 +307,7 @@ struct RemoteTier::State {
   // -- flow.cc --
   // Most bytes of one batch, where `in_flight` are under way together.
   std::uint64_t batch_share(const remote::Flow& flow, std::uint32_t in_flight) const;
-  // Whether an object of `size` bytes may leave beside `taken` of its batch; alone, and nothing under way: it
-  // may.
+  // Whether an object of `size` bytes may leave beside `taken` of its batch. The first of all always may.
   static bool may_leave(const remote::Flow& flow, std::uint64_t share, std::uint64_t taken,
                         std::uint64_t size);
   static void note_left(remote::Flow& flow, std::uint64_t bytes);

@@ -162,11 +162,11 @@ std::uint64_t RemoteTier::State::write_room() const {
 std::size_t RemoteTier::State::pump_writes() {
   std::size_t done = form_objects();
   while (!to_put.empty() && writes.batches < options.writes_in_flight && put_objects()) ++done;
-  // Reads first: what they wait for is not taken from them.
   // What is copied while batches are under way leaves with the next.
   const std::uint64_t ahead = std::min<std::uint64_t>(
       write_room(), batch_share(writes, options.writes_in_flight) * (options.writes_in_flight + 1ULL));
-  while (!to_write.empty() && to_read.empty()) {
+  // Reads first: what they wait for is not taken from them.
+  while (!to_write.empty() && to_read.empty() && now_writing.size() < remote::kItemsMax) {
     ObjectWrite& object = to_write.front();
     const bool current = space_of(object.run.space).current == object.space;
     if (!current) {  // cleared meanwhile: nobody will look for it
